@@ -37,6 +37,10 @@ template <int N> BARACUDA_D int inside(i64 end, i64 start) {
   return static_cast<int>(min<i64>(N, max<i64>(-N, end - start)));
 }
 
+// Whether sequences of lengths of their own are packed: only then P says where their queries stand.
+template <class P, class = void> constexpr bool is_packed = false;
+template <class P> constexpr bool is_packed<P, decltype(static_cast<void>(P::bottom_right))> = true;
+
 // The tile of queries and the head of a block. Heads go in chunks whose keys and values stay in the L2 cache; where
 // rows differ in length the longest tiles of a chunk go first, so that short ones fill the end of the grid.
 struct Place {
@@ -110,8 +114,11 @@ struct Sequence {
 // The work of a block of the backward: a tile of keys of one key head of one sequence.
 struct KeyTile {
   Sequence of;
-  u32 tile, b, kv;        // kv: key head
+  u32 tile, b, kv;        // b: batch, or packed sequence; kv: key head
   int first, last, left;  // the tiles of queries that see one of its keys; keys left from the tile's start on
+
+  // The batch as rows, statistics and turns are counted; packed sequences are one.
+  template <class P> BARACUDA_D u32 batch(const P&) const { return is_packed<P> ? 0 : b; }
 
   // The walk over the tiles of queries begins at start() and goes on while sees().
   BARACUDA_D int start() const { return last; }

@@ -43,7 +43,8 @@ struct Ragged {
   template <int QUERIES, int KEYS, class P> static BARACUDA_D KeyTile key_tile(const P& p, u32 ticket, u32 heads) {
     const Place place = Place::together(ticket, static_cast<u32>(p.key_tiles), heads, static_cast<u32>(p.chunk));
     const RaggedTile t = static_cast<const RaggedTile*>(p.list)[place.tile];
-    return KeyTile::make<QUERIES, KEYS>(p, of_keys(p, t), static_cast<u32>(t.first / KEYS), 0, place.head);
+    return KeyTile::make<QUERIES, KEYS>(p, of_keys(p, t), static_cast<u32>(t.first / KEYS), static_cast<u32>(t.b),
+                                        place.head);
   }
   // A sequence's tiles are listed in ascending order; a tile that walks up is read from the other end. The same tiles
   // walk up as in a dense batch, so that the bits are the same.
@@ -53,7 +54,8 @@ struct Ragged {
     const RaggedTile t = static_cast<const RaggedTile*>(p.list)[place.tile];
     const bool up = early && t.other_len <= p.rising_len;
     const u32 tile = static_cast<u32>(t.first / KEYS), last = static_cast<u32>((t.len - 1) / KEYS);
-    return {KeyTile::make<QUERIES, KEYS>(p, of_keys(p, t), up ? last - tile : tile, 0, place.head), up};
+    return {KeyTile::make<QUERIES, KEYS>(p, of_keys(p, t), up ? last - tile : tile, static_cast<u32>(t.b), place.head),
+            up};
   }
   template <class P> static BARACUDA_D Sequence of_keys(const P& p, const RaggedTile& t) {
     return {t.other, t.row - t.first, t.other_len, t.len, p.bottom_right ? t.len - t.other_len : 0, t.before};

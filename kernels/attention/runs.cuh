@@ -17,20 +17,23 @@ template <class P> struct RunTerms : Terms<1, float, true, P> {
   u64 row, seed, offset;  // dropout's stream; number of the head's first score in it
 
   BARACUDA_D RunTerms(const P& params, const Work& work) : Base(params, work) {
-    mask = static_cast<const char*>(p.mask) + work.b * p.mask_pitch[0] + work.h * p.mask_pitch[1];
+    mask = mask_of(p, work.b, work.h);
     const i64 size = p.mask_kind == 0 ? 1 : p.mask_kind <= 2 ? 2 : 4;
-    dense = p.mask_pitch[3] == size && (reinterpret_cast<u64>(mask) | p.mask_pitch[2]) % 16 == 0;
-    row = (static_cast<u64>(work.b) * p.num_heads + work.h) * query_len * key_len;
-    seed = drops() ? p.seed() : 0, offset = drops() ? p.offset() : 0;
+    dense = !has_bits<P> && p.mask_pitch[3] == size && (reinterpret_cast<u64>(mask) | p.mask_pitch[2]) % 16 == 0;
+    row = first_score(p, work.b, work.h, query_len, key_len);
+    seed = drops() ? p.seed() : 0, offset = drops() ? stream_offset(p, work.b) : 0;
     if (!masked() || p.mask_kind == 0) return;
     c = log2_e<float>, natural = 1.0f;
     if (p.sinks != nullptr) sink = static_cast<const float*>(p.sinks)[work.h];
   }
-  BARACUDA_D bool masked() const { return p.mask != nullptr; }
-  BARACUDA_D bool drops() const { return p.threshold != 0; }
+  BARACUDA_D bool masked() const { return may_mask<P> && p.mask != nullptr; }
+  BARACUDA_D bool drops() const { return may_drop<P> && p.threshold != 0; }
 
-  // Calls f(x) with an x of the C++ type of the mask's element.
-  template <class F> BARACUDA_D void with_mask(const F& f) const { with_kind<float>(p.mask_kind, f); }
+  // Calls f(x) with an x of the C++ type of the mask's element; bits are gathered as bytes.
+  template <class F> BARACUDA_D void with_mask(const F& f) const {
+    if constexpr (has_bits<P>) f(u8{});
+    else with_kind<float>(p.mask_kind, f);
+  }
 
   // Loads the N elements of row i from key j on, packed as in memory; j is a multiple of N. Rows must be `dense` and
   // have as many keys; they are read in 16-byte pieces. Prefetches those of the next tile.
@@ -47,6 +50,12 @@ template <class P> struct RunTerms : Terms<1, float, true, P> {
   }
   // The same for any rows. Beyond the keys any element will do, as those are hidden.
   template <class M, int N, int W> BARACUDA_D void gather(u32 (&words)[W], int i, int j) const {
+    if constexpr (has_bits<P>) {
+      const u32 bits = mask_bits<N>(p, mask, first_bit(i) + j);
+#pragma unroll
+      for (int n = 0; n < N / 4; ++n) words[n] = (bits >> 4 * n & 15) * 0x204081u & 0x01010101u;  // a byte for each bit
+      return;
+    }
     using Bits = conditional<sizeof(M) == 1, u8, conditional<sizeof(M) == 2, u16, u32>>;
     constexpr int EACH = 4 / static_cast<int>(sizeof(M));
     const char* const from = row_of(i);
@@ -84,6 +93,7 @@ template <class P> struct RunTerms : Terms<1, float, true, P> {
     }
   }
   BARACUDA_D bool hides(int i, int j) const {
+    if constexpr (has_bits<P>) return masked() && !(mask_bits<1>(p, mask, first_bit(i) + j) & 1);
     bool hidden = false;
     if (masked())
       with_mask([&](auto kind) {
@@ -123,6 +133,7 @@ template <class P> struct RunTerms : Terms<1, float, true, P> {
   }
 
  private:
+  BARACUDA_D i64 first_bit(int i) const { return static_cast<i64>(min(i, query_len - 1)) * key_len; }
   BARACUDA_D const char* row_of(int i) const { return mask + min(i, query_len - 1) * p.mask_pitch[2]; }
   template <class M, int W> static BARACUDA_D float element(const u32 (&words)[W], int k) {
     if constexpr (is_same<M, float>) return __uint_as_float(words[k]);

@@ -17,6 +17,49 @@
 
 namespace baracuda::attention {
 
+// Whether the mask is bits: only then P says how many bytes there are.
+template <class P, class = void> constexpr bool has_bits = false;
+template <class P> constexpr bool has_bits<P, decltype(static_cast<void>(P::mask_bytes))> = true;
+
+// The mask of a head. Of bits it begins at byte mask_indptr[b]: bit i key_len + j, of a byte the lowest first, says
+// whether query i of the sequence sees key j.
+template <class P> BARACUDA_D const char* mask_of(const P& p, u32 b, u32 h) {
+  const char* const all = static_cast<const char*>(p.mask);
+  if constexpr (!has_bits<P>) return all + b * p.mask_pitch[0] + h * p.mask_pitch[1];
+  else {
+    if (all == nullptr) return all;
+    const i64 at = b * p.mask_indptr_stride;
+    return all + (p.wide_mask_indptr ? static_cast<const i64*>(p.mask_indptr)[at]
+                                     : static_cast<const i32*>(p.mask_indptr)[at]);
+  }
+}
+// N bits of the mask that begins at `mask`, from bit `first` on; those of bytes that there are not are 0, which hides.
+template <int N, class P> BARACUDA_D u32 mask_bits(const P& p, const char* mask, i64 first) {
+  const u64 byte = static_cast<u64>(mask - static_cast<const char*>(p.mask)) + static_cast<u64>(first >> 3);
+  u32 found = 0;
+#pragma unroll
+  for (int n = 0; n < (N + 14) / 8; ++n) {
+    const u64 at = byte + n;
+    if (at < static_cast<u64>(p.mask_bytes)) found |= static_cast<u32>(static_cast<const u8*>(p.mask)[at]) << 8 * n;
+  }
+  return found >> (first & 7);
+}
+
+// The number of a head's first score in dropout's stream, which runs over [batch, heads, queries, keys]. A packed
+// sequence has a stream of its own, at offset + b 2^32 and as if it were alone.
+template <class P> BARACUDA_D u64 first_score(const P& p, u32 b, u32 h, int query_len, int key_len) {
+  if constexpr (is_packed<P>) return static_cast<u64>(h) * query_len * key_len;
+  else return (static_cast<u64>(b) * p.num_heads + h) * query_len * key_len;
+}
+template <class P> BARACUDA_D u64 stream_offset(const P& p, u32 b) {
+  if constexpr (is_packed<P>) return p.offset() + (static_cast<u64>(b) << 32);
+  else return p.offset();
+}
+
+// What kernels of packed sequences may have of LEVEL 2: masks of bits, or dropout.
+template <class P> constexpr bool may_mask = !is_packed<P> || has_bits<P>;
+template <class P> constexpr bool may_drop = !is_packed<P> || !has_bits<P>;
+
 // LEVEL 1: soft cap, ALiBi and sinks; 2: also masks and dropout, whose code costs time even where it is jumped over
 // (docs/design/attention-forward.md).
 template <int LEVEL, class A, bool FAST, class P> struct Terms {
@@ -51,15 +94,29 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
       slope = static_cast<const A*>(p.slopes)[b * p.slope_stride[0] + h * p.slope_stride[1]] * units;
     }
     if constexpr (LEVEL == 2) {
-      mask = static_cast<const char*>(p.mask) + b * p.mask_pitch[0] + h * p.mask_pitch[1];
-      row = (static_cast<u64>(b) * p.num_heads + h) * query_len * key_len;
+      mask = mask_of(p, b, h);
+      row = first_score(p, b, h, query_len, key_len);
+      if constexpr (is_packed<P>) offset = drops() ? stream_offset(p, b) : 0;
     }
+  }
+
+  // Goes on to the sequence of a tile of keys; then enter(), as for each of its heads.
+  BARACUDA_D void settle(i64 queries, i64 keys, i64 ahead) {
+    if constexpr (is_packed<P>) {
+      query_len = static_cast<int>(queries), key_len = static_cast<int>(keys), shift = static_cast<int>(ahead);
+    }
+  }
+  BARACUDA_D void settle(const Sequence& of) { settle(of.query_len, of.key_len, of.shift); }
+  // The key position of the sequence's first query: where all are as long, a parameter, which takes no register.
+  BARACUDA_D int place() const {
+    if constexpr (is_packed<P>) return shift;
+    else return static_cast<int>(p.shift);
   }
 
   BARACUDA_D bool capped() const { return p.softcap > 0; }
   BARACUDA_D bool sloped() const { return p.slopes != nullptr; }
-  BARACUDA_D bool masked() const { return LEVEL == 2 && p.mask != nullptr; }
-  BARACUDA_D bool drops() const { return LEVEL == 2 && p.threshold != 0; }
+  BARACUDA_D bool masked() const { return LEVEL == 2 && may_mask<P> && p.mask != nullptr; }
+  BARACUDA_D bool drops() const { return LEVEL == 2 && may_drop<P> && p.threshold != 0; }
   BARACUDA_D A unit() const { return masked() ? A(1) : natural; }  // what c applies to once masks are added
   BARACUDA_D A sink_weight() const { return sink == -numeric<A>::infinity() ? A(0) : exp2_fast((sink - sink) * c); }
 
@@ -77,7 +134,9 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
       const A ahead = static_cast<A>(i + shift - j);
       each([&](A& x, int r, int c_) { x = math::fma(-slope, math::abs(ahead + static_cast<A>(r - c_)), x); });
     }
-    if constexpr (LEVEL == 2) {
+    if constexpr (LEVEL == 2 && has_bits<P>) {
+      if (masked()) each([&](A& x, int r, int c_) { x = bit(i + r, j + c_) ? x : -numeric<A>::infinity(); });
+    } else if constexpr (LEVEL == 2) {
       if (masked())
         with_kind<A>(p.mask_kind, [&](auto kind) {
           using M = decltype(kind);
@@ -180,7 +239,11 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
  private:
   BARACUDA_D u64 element(int i, int j) const { return row + static_cast<u64>(i) * key_len + j; }
   BARACUDA_D u32 stays(u32 bits) const { return bits >> 8 >= p.threshold; }
+  BARACUDA_D bool bit(int i, int j) const {  // of a query beyond the last any will do
+    return mask_bits<1>(p, mask, static_cast<i64>(min(i, query_len - 1)) * key_len + j) & 1;
+  }
   BARACUDA_D A mask_at(int i, int j) const {
+    if constexpr (has_bits<P>) return bit(i, j) ? A(0) : -numeric<A>::infinity();
     A found = 0;
     with_kind<A>(p.mask_kind, [&](auto kind) { found = bias_as<decltype(kind)>(i, j); });
     return found;

@@ -17,6 +17,7 @@ from baracuda_py.nn import functional as bf  # noqa: E402
 X = torch.linspace(-2.0, 2.0, 256).reshape(1, 2, 16, 8)
 WEIGHTS = torch.full((64,), 1 / 64)
 PROBS = torch.full((2, 3, 8), 1 / 8)
+ENDS = torch.tensor([0, 1, 2], dtype=torch.int32)
 IDS = torch.tensor([[1, 2], [3, 4]], dtype=torch.int32)
 
 # A call of every function that draws; numbers stand for operands of any package, which `at` makes.
@@ -47,6 +48,7 @@ CALLS: dict[str, Any] = {
     "dropout_add_layer_norm": lambda f, a: f(a(X), a(X)),
     "dropout_add_rms_norm": lambda f, a: f(a(X), a(X)),
     "flash_sdpa": lambda f, a: f(a(X), a(X), a(X), dropout_p=0.5),
+    "flash_sdpa_varlen": lambda f, a: f(*[a(X[0])] * 3, *[a(ENDS)] * 2, dropout_p=0.5),
     "geometric": lambda f, a: f(0.1, shape=(64,), like=a(X)),
     "multi_head_attention_forward": lambda f, a: f(
         *[a(X.reshape(8, 4, 8))] * 3, 8, 2, a(torch.ones(24, 8)), None, None, None, False, 0.5, a(torch.eye(8)), None
@@ -74,7 +76,7 @@ CALLS: dict[str, Any] = {
         a(IDS), a(torch.tensor([[-1, 0]] * 2, dtype=torch.int32)), a(PROBS[:, :2]), index_element="int32"
     ),
 }  # fmt: skip
-BACKWARD = {"dropout_backward", "flash_sdpa_backward", "rrelu_backward", "sdpa_backward"}
+BACKWARD = {"dropout_backward", "flash_sdpa_backward", "flash_sdpa_varlen_backward", "rrelu_backward", "sdpa_backward"}
 
 
 def draws() -> list[str]:
@@ -161,9 +163,10 @@ def test_a_formula_of_attention_draws_alike() -> None:
     [
         lambda x: bt.dropout(x, 0.5),
         lambda x: bt.flash_sdpa(x, x, x, dropout_p=0.5),
+        lambda x: bt.flash_sdpa_varlen(*[x[0]] * 3, ENDS, ENDS, dropout_p=0.5),
         lambda x: bt.dropout_add_rms_norm(x, x)[0],
     ],
-    ids=["dropout", "flash_sdpa", "dropout_add_rms_norm"],
+    ids=["dropout", "flash_sdpa", "flash_sdpa_varlen", "dropout_add_rms_norm"],
 )
 def test_gradients_checkpoints_and_compiled_calls_see_one_mask(call: Any) -> None:
     """The gradient of Σ y² tells the mask: it is that of the weights that made y, in each way of running."""

@@ -80,8 +80,15 @@ def terms(desc: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def packed(torch: Any, desc: Any, q: Any, keys: Any, bounds: Any, wanted: set[str]) -> dict[str, Any]:
-    """Attention of each sequence's rows bounds[b] : bounds[b + 1] of q over `keys(b)`: k and v, [rows, heads, d]."""
+def packed(
+    torch: Any, desc: Any, q: Any, keys: Any, bounds: Any, wanted: set[str], slopes: Any, sinks: Any,
+    mask: Any = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Attention of each sequence's rows bounds[b] : bounds[b + 1] of q over `keys(b)`: k and v, [rows, heads, d].
+
+    mask: None, or a function of a sequence and its numbers of queries and keys, as `bits` makes one.
+    """
+    tilts = None if slopes is None else slopes.expand(desc.batch_size, desc.num_heads)
     y, lse = [], []
     ends = torch.cummax(bounds.long().clamp(0, q.shape[0]), 0)[0].tolist()
     for b, (first, last) in enumerate(itertools.pairwise(ends)):
@@ -89,6 +96,8 @@ def packed(torch: Any, desc: Any, q: Any, keys: Any, bounds: Any, wanted: set[st
         shift = len(k) - (last - first) if desc.causal_alignment == "bottom_right" else 0
         facts = {"scale": desc.scale, "causal": desc.is_causal, "left": desc.window_left, "right": desc.window_right}
         operands = (x.transpose(0, 1)[None] for x in (q[first:last], k, v))
+        facts["mask"] = None if mask is None else mask(b, last - first, len(k))
+        facts |= {"softcap": desc.softcap, "slopes": None if tilts is None else tilts[b], "sinks": sinks}
         made = attention(torch, *operands, shift=shift, **facts, only_y="lse" not in wanted)
         y.append(made["y"][0].transpose(0, 1))
         lse += [made["lse"][0]] if "lse" in made else []
@@ -96,9 +105,25 @@ def packed(torch: Any, desc: Any, q: Any, keys: Any, bounds: Any, wanted: set[st
     zeros = [q.new_zeros(n, desc.num_heads, desc.d_v) for n in (before, after)]
     results = {"y": torch.cat([zeros[0], *y, zeros[1]])}
     if "lse" in wanted:
-        nothing = [q.new_full((desc.num_heads, n), -torch.inf) for n in (before, after)]
+        own = q.new_full((desc.num_heads,), -torch.inf) if sinks is None else sinks
+        nothing = [own[:, None].expand(desc.num_heads, n) for n in (before, after)]
         results["lse"] = torch.cat([nothing[0], *lse, nothing[1]], 1)
     return results
+
+
+def bits(torch: Any, mask_bits: Any, mask_indptr: Any) -> Any:
+    """The masks of sequences, bool [queries, keys], as a function; None without one."""
+    if mask_bits is None:
+        return None
+
+    def mask(b: int, queries: int, keys: int) -> Any:
+        bit = torch.arange(queries * keys, device=mask_bits.device)
+        byte = mask_indptr[b].long() + bit // 8
+        there = (byte >= 0) & (byte < len(mask_bits))
+        some = torch.cat([mask_bits, mask_bits.new_zeros(1)])[byte.clamp(0, len(mask_bits))].long()
+        return (there & (some >> bit % 8 & 1 == 1)).reshape(queries, keys)
+
+    return mask
 
 
 def cached(torch: Any, desc: Any, b: int, cache: Any, tables: Any) -> Any:

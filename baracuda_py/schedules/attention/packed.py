@@ -13,8 +13,9 @@ from typing import Any
 from ...core import ElementKind, Geometry, Kernel, Params, Problem, Step, View
 from ...core.variant import aligned
 from .dense.backward import Arrangement, Cut
-from .dense.forward import FIELDS, L2, Form, layout, parts, scales, strides, wide
-from .score_terms import WINDOW, window
+from .dense.bias_gradients import SINKS_ALONE
+from .dense.forward import FIELDS, L2, Form, layout, parts, scales, split_scale, strides, wide
+from .score_terms import LEVELS, TERMS, WINDOW, level, refuse_terms, terms, window
 
 QUERIES, KEYS = 0, 1  # sides
 LONGEST_FIRST, ASCENDING, AS_THEY_STAND = 0, 1, 2  # orders of a list
@@ -30,6 +31,8 @@ _TILES |= dict.fromkeys(("left", "right"), "i64") | dict.fromkeys(("side", "orde
 _TILES |= dict.fromkeys(("bound_stride", "max_len", "tile_rows", "capacity"), "i64[2]")
 _TILES |= dict.fromkeys(("bottom_right", "wide_bounds"), "i32")
 _LISTED = {"list": "workspace", "bottom_right": "i32"}
+_BITS = {"mask_indptr": "ptr", "mask_bytes": "i64", "mask_indptr_stride": "i64", "wide_mask_indptr": "i32"}
+"""Of a mask of bits, which stands in the place of `mask`."""
 
 
 def tiles_kernel(name: str, bounds: str, fields: Mapping[str, str] | None = None) -> Kernel:
@@ -124,20 +127,56 @@ def _forward(p: Problem, tiles: TileList, offset: int, views: Sequence[View]) ->
     }  # fmt: skip
 
 
-def packed_form(bounds: tuple[str, str]) -> Form:
-    """Queries, keys and values all packed."""
+def term_values(p: Problem, scale: float) -> dict[str, Any]:
+    """As `terms`; null pointers for operands that the op has not, and for slopes [0, heads], without a first row."""
+    values: dict[str, Any] = {"mask": "@null"}
+    values |= {} if p.desc.batch_size else {"slopes": "@null"}
+    values |= {} if hasattr(p.desc, "dropout_p") else {"seed_value": 0, "offset_value": 0}
+    if "mask_bits" in p.views:
+        starts, held = p.mask_indptr, p.desc.mask_bytes
+        values |= {  # a mask of no bytes may have no address; it hides all keys, and nothing is read of it
+            "mask": "mask_bits" if held else "mask_indptr", "mask_bytes": held,
+            "mask_indptr_stride": 0 if starts is None else starts.strides[0],
+            "wide_mask_indptr": int(starts is not None and starts.element is ElementKind.I64),
+        }  # fmt: skip
+    return {**terms(p, scale), **values}
+
+
+def _with_terms(
+    p: Problem, kernel: str, axes: Mapping[str, Any], keys: int
+) -> tuple[str, Mapping[str, Any], Mapping[str, Any]] | str:
+    """The kernel for the problem's score terms, its axes, and what it reads of them, or why there is none.
+
+    `keys`: no sequence has more.
+    """
+    more = level(p)
+    if not more:
+        return kernel, axes, {}
+    if why := refuse_terms(p.desc.total_q, keys):
+        return why
+    axes = {name: value for name, value in axes.items() if more < 2 or name != "WIDE"}
+    return kernel + LEVELS[more], axes, term_values(p, split_scale(p.desc)["scale"])
+
+
+def packed_form(bounds: tuple[str, str], bits: bool = False) -> Form:
+    """Queries, keys and values all packed. bits: whether the op has masks of bits; else it has dropout."""
 
     def launch(p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads: int, smem: int) -> Geometry | str:
         if why := too_long(p.desc):
             return why
+        chosen = _with_terms(p, kernel, axes, p.desc.total_k)
+        if isinstance(chosen, str):
+            return chosen
+        kernel, axes, more = chosen
         views, tiles = (p.q, p.k, p.v, p.y), TileList(QUERIES, rows, LONGEST_FIRST)
         step, (offset,), workspace = list_tiles(p, (tiles,), bounds, together(p.desc))
-        params = {"stride": packed_strides(*views), **_forward(p, tiles, offset, views)}
+        params = {"stride": packed_strides(*views), **_forward(p, tiles, offset, views), **more}
         grid = (tiles.capacity(p.desc) * p.desc.num_heads, parts(p.desc), 1)
         return Geometry((step, Step(kernel, grid, params, axes, threads, smem)), workspace, layout(*views))
 
     params = Params("FlashVarlenParams", **FIELDS, **_LISTED)
-    return Form(params, "attention::Ragged", launch, (PACKED_TILES,))
+    of_terms = Params("FlashVarlenTermsParams", **(FIELDS | _LISTED | TERMS | (_BITS if bits else {})))
+    return Form(params, "attention::Ragged", launch, (PACKED_TILES,), of_terms)
 
 
 def paged_form(bounds: str, fields: Mapping[str, str], values: Callable[[Problem], Mapping[str, Any]]) -> Form:
@@ -147,20 +186,25 @@ def paged_form(bounds: str, fields: Mapping[str, str], values: Callable[[Problem
         desc, views = p.desc, (p.q, p.k_cache, p.v_cache, p.y)
         if desc.total_q > MOST or max(desc.max_cache_len, desc.page_size) >= 2**30 or desc.num_pages >= 2**31:
             return f"more than {MOST} queries, or 2^30 keys or 2^31 pages or more"
+        chosen = _with_terms(p, kernel, axes, desc.max_cache_len)
+        if isinstance(chosen, str):
+            return chosen
+        kernel, axes, more = chosen
         tiles = TileList(QUERIES, rows, LONGEST_FIRST)
-        more = {**values(p), "max_keys": desc.max_cache_len}
-        step, (offset,), workspace = list_tiles(p, (tiles,), (bounds,), together(desc), more=more)
+        read = {**values(p), "max_keys": desc.max_cache_len}
+        step, (offset,), workspace = list_tiles(p, (tiles,), (bounds,), together(desc), more=read)
         q, y = packed_strides(p.q, p.y)
         k, v = strides(p.k_cache, p.v_cache)
         params = {"stride": [q, k, v, y], "k": "k_cache", "v": "v_cache", **values(p)}
-        params |= _forward(p, tiles, offset, views)
+        params |= {**_forward(p, tiles, offset, views), **more}
         grid = (tiles.capacity(desc) * desc.num_heads, parts(desc), 1)
         return Geometry((step, Step(kernel, grid, params, axes, threads, smem)), workspace, layout(*views))
 
     params = Params("FlashPagedParams", **FIELDS, **_LISTED, **fields)
+    of_terms = Params("FlashPagedTermsParams", **(FIELDS | _LISTED | TERMS | _BITS), **fields)
     before = tiles_kernel("Paged", "PagedBounds", {**fields, "max_keys": "i64"})
     names = ("q", "k_cache", "v_cache", "y")
-    return Form(params, "attention::Paged", launch, (before,), names=names)
+    return Form(params, "attention::Paged", launch, (before,), of_terms, names)
 
 
 def packed_arrangement(bounds: tuple[str, str]) -> Arrangement:
@@ -185,4 +229,6 @@ def packed_arrangement(bounds: tuple[str, str]) -> Arrangement:
 
     fields = {"list": "workspace", "second": "workspace", "bottom_right": "i32"}
     policy = "attention::Ragged"
-    return Arrangement("Varlen", policy, packed_strides, cut, fields, (PACKED_TILES,), neighbours=8, rising=1)
+    return Arrangement(
+        "Varlen", policy, packed_strides, cut, fields, (PACKED_TILES,), term_values, SINKS_ALONE, neighbours=8, rising=1
+    )

@@ -31,14 +31,19 @@ LEVELS = {0: "", 1: "_terms", 2: "_masks"}  # suffixes of kernel names, by LEVEL
 
 def level(p: Problem, sinks: bool = True) -> int:
     """The LEVEL of terms that a problem needs; the backward needs no sinks, as its lse holds them."""
-    if p.mask is not None or p.desc.dropout_p:
+    if any(p.views.get(name) is not None for name in ("mask", "mask_bits")) or drop_probability(p.desc):
         return 2
     return int(p.slopes is not None or (sinks and p.sinks is not None) or p.desc.softcap > 0)
 
 
-def refuse_terms(desc: Any) -> str | None:
-    """Why kernels with terms cannot take a problem: they count queries and keys in 32 bits."""
-    if max(desc.query_len, desc.key_len) >= 2**30:
+def drop_probability(desc: Any) -> float:
+    """dropout_p of a problem; 0 where its descriptor has none."""
+    return float(getattr(desc, "dropout_p", 0.0))
+
+
+def refuse_terms(queries: int, keys: int) -> str | None:
+    """Why kernels with terms cannot take so many queries and keys: they count them in 32 bits."""
+    if max(queries, keys) >= 2**30:
         return "biases, masks and dropout are for less than 2^30 queries and keys"
     return None
 
@@ -96,16 +101,16 @@ def terms(p: Problem, scale: float) -> dict[str, Any]:
 
     A scale that vanishes is no unit that biases could be counted in: then scores are tanh(0), under a soft cap of 1.
     """
-    desc = p.desc
+    desc, mask = p.desc, p.views.get("mask")
     pitch, slopes = (0, 0, 0, 0), (0, 0)
-    if p.mask is not None:
-        view = p.mask.broadcast_to((desc.batch_size, desc.num_heads, desc.query_len, desc.key_len))
+    if mask is not None:
+        view = mask.broadcast_to((desc.batch_size, desc.num_heads, desc.query_len, desc.key_len))
         pitch = tuple(stride * view.element.itemsize for stride in view.strides)
     if p.slopes is not None:
         slopes = p.slopes.broadcast_to((desc.batch_size, desc.num_heads)).strides
-    threshold, restored = dropout(desc.dropout_p)
+    threshold, restored = dropout(drop_probability(desc))
     softcap = desc.softcap or float(abs(desc.scale) < 2.0**-120)
     return {
         "mask_pitch": pitch, "slope_stride": slopes, "softcap": softcap, **soft_cap(scale, softcap),
-        "restored": restored, "threshold": threshold, "mask_kind": 0 if p.mask is None else KINDS[p.mask.element],
+        "restored": restored, "threshold": threshold, "mask_kind": 0 if mask is None else KINDS[mask.element],
     }  # fmt: skip

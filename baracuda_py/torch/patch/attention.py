@@ -29,8 +29,9 @@ def attention_forward(
     weighed, bounds = bool(given.get("output_attentions")), given.get("cu_seq_lens_q")
     if bounds is not None and query.shape[0] == 1:
         lengths = (bounds, bounds if given.get("cu_seq_lens_k") is None else given["cu_seq_lens_k"])
-        if not (dropout or softcap or weighed) and s_aux is None and position_bias is None:
-            return _packed(query, key, value, lengths, scaling, causal, sliding_window, given), None
+        if not weighed and position_bias is None:
+            terms = {"softcap": softcap or 0.0, "dropout_p": dropout, "sinks": _sinks(s_aux, query)}
+            return _packed(query, key, value, lengths, scaling, causal, sliding_window, given, terms), None
         attention_mask = _apart(lengths, query, key, causal, sliding_window)
     window = None
     if causal_alone and causal and not weighed and query.shape[2] == key.shape[2] > 1:
@@ -44,7 +45,7 @@ def attention_forward(
     if weighed and s_aux is None:
         y, weights = bct.sdpa(query, key, value, mask, return_attn=True, **facts)
         return y.transpose(1, 2), weights
-    sinks = None if s_aux is None else s_aux.to(torch.promote_types(query.dtype, torch.float32))
+    sinks = _sinks(s_aux, query)
     if query.shape[2] == 1 and not (dropout or torch.is_grad_enabled()):
         capped = {"scale": scaling, "softcap": facts["softcap"]}
         y = bct.flash_decoding(query[:, :, 0], key, value, mask=mask, sinks=sinks, **capped)[:, None]
@@ -98,14 +99,21 @@ def _joined(mask: Any, bias: Any, query: Any) -> Any:
     return bias + mask
 
 
-def _packed(q: Any, k: Any, v: Any, lengths: Any, scale: Any, causal: bool, window: Any, given: Any) -> Any:
+def _sinks(s_aux: Any, query: Any) -> Any:
+    """The sinks as attention of queries takes them, or None."""
+    return None if s_aux is None else s_aux.to(torch.promote_types(query.dtype, torch.float32))
+
+
+def _packed(
+    q: Any, k: Any, v: Any, lengths: Any, scale: Any, causal: bool, window: Any, given: Any, terms: dict[str, Any]
+) -> Any:
     """y [1, tokens, heads, d_v] of the sequences of a batch of one."""
     rows = [one[0].transpose(0, 1) for one in (q, k, v)]
     most = [None if given.get(name) is None else int(given[name]) for name in ("max_length_q", "max_length_k")]
     return bct.flash_sdpa_varlen(
         *rows, *(one.to(torch.int32) for one in lengths), max_seqlen_q=most[0], max_seqlen_k=most[1], scale=scale,
         is_causal=causal, window_left=None if window is None else window - 1,
-        window_right=None if window is None or causal else window - 1,
+        window_right=None if window is None or causal else window - 1, **terms,
     )[None]  # fmt: skip
 
 

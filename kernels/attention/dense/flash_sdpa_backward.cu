@@ -55,6 +55,7 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
   const T* const dy = work.template queries<T>(p.dy, p.stride[3]);
   const int rows = inside<B::rows>(work.query_len, work.first), i0 = static_cast<int>(work.first) + thread_row();
   Pairs<TERMS, A, P> pairs(p);
+  if constexpr (TERMS != 0) pairs.settle(work.query_len, work.key_len, work.shift);
   pairs.enter(work.b, work.h);
 
   A acc[R][D / 16], delta[R];
@@ -134,6 +135,7 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
   const T* k = static_cast<const T*>(p.k) + b * p.stride[1][0] + kv * p.stride[1][1] + key_row * p.stride[1][2];
   const T* v = static_cast<const T*>(p.v) + b * p.stride[2][0] + kv * p.stride[2][1] + key_row * p.stride[2][2];
   Pairs<TERMS, A, P> pairs(p);
+  if constexpr (TERMS != 0) pairs.settle(block.of);
 
   A dk[R][D / 16], dv[R][D / 16];
   clear(dk);
@@ -141,7 +143,7 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
 #pragma unroll 1
   for (int g = 0; g < p.group; ++g) {
     const u32 h = kv * p.group + g;
-    const i64 row0 = (static_cast<i64>(b) * p.num_heads + h) * p.query_len + block.of.query_row;
+    const i64 row0 = (static_cast<i64>(block.batch(p)) * p.num_heads + h) * p.query_len + block.of.query_row;
     pairs.enter(b, h);
     const BlocksOf<Where, P> blocks(p, b, h);
     const bool sparse = blocks.template cuts<tile_keys, B::rows>();

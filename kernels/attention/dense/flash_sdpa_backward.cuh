@@ -61,7 +61,7 @@ BARACUDA_D void skip_unset(const P& p, const KeyTile& key, Search& search, Walk&
 }
 // Index of the step's tile of queries among those of all heads.
 template <class P> BARACUDA_D u32 tile_at(const P& p, const KeyTile& key, const Walk& step) {
-  const u32 row_head = key.b * p.num_heads + key.kv * p.group + step.head;
+  const u32 row_head = key.batch(p) * p.num_heads + key.kv * p.group + step.head;
   return row_head * static_cast<u32>(p.tiles) + static_cast<u32>(key.of.before) + step.at;
 }
 // The counter of turns for dq at that step; the ticket counter stands before all of them.
@@ -95,7 +95,7 @@ struct alignas(16) Stats {
 // Those of the step's tile of queries.
 template <int QUERIES, class P> BARACUDA_D const Stats* stats_at(const P& p, const KeyTile& key, const Walk& step) {
   const u32 h = key.kv * p.group + step.head;
-  const i64 row = (key.b * p.num_heads + h) * p.padded + (key.of.before + step.at) * QUERIES;
+  const i64 row = (key.batch(p) * p.num_heads + h) * p.padded + (key.of.before + step.at) * QUERIES;
   return static_cast<const Stats*>(p.stats) + row / 2;
 }
 // Address of a row's lse; its delta stands two floats further.
@@ -143,7 +143,7 @@ template <int QUERIES, class P, class Tile> struct FarRows {
     const u32 h = key.kv * p.group + step.head;
     const i64 row = key.of.query_row + static_cast<i64>(step.at) * QUERIES + i0;
     const float* const lse =
-        static_cast<const float*>(p.lse) + (static_cast<i64>(key.b) * p.num_heads + h) * p.query_len + row;
+        static_cast<const float*>(p.lse) + (static_cast<i64>(key.batch(p)) * p.num_heads + h) * p.query_len + row;
 #pragma unroll
     for (int n = 0; n < M; ++n) {
       const float2 found = stats[i0 / 2 + 4 * n].lse;
@@ -161,7 +161,7 @@ template <int QUERIES, class P, class Tile> struct FarRows {
   BARACUDA_D void lower(float (&x)[M][4], int i0, float unit, const Product& product) const {
     if (!any) return;
     i0 += lane_id() % 4 * 2;
-    const i64 head = static_cast<i64>(key.b) * p.num_heads + key.kv * p.group + step.head;
+    const i64 head = static_cast<i64>(key.batch(p)) * p.num_heads + key.kv * p.group + step.head;
     const i64 row = head * p.query_len + key.of.query_row + static_cast<i64>(step.at) * QUERIES + i0;
     const float *const lse = static_cast<float*>(p.lse) + row, *const rests = static_cast<float*>(p.rests) + row;
 #pragma unroll

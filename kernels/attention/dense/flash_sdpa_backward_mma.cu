@@ -162,7 +162,7 @@ BARACUDA_D void flash_gradients(const P& p) {
     tile::copy<QUERIES, D, THREADS>(queries + stage * TILE, q, p.stride[0][2], rows, p.d_k, p.wide & 1);
     tile::copy<QUERIES, D, THREADS>(grads + stage * TILE, dy, p.stride[3][2], rows, p.d_v, p.wide & 8);
     const Stats* const from = static_cast<const Stats*>(p.stats) +
-                              ((block.b * p.num_heads + h) * p.padded + block.of.before * QUERIES + q0) / 2;
+                              ((block.batch(p) * p.num_heads + h) * p.padded + block.of.before * QUERIES + q0) / 2;
     if (threadIdx.x < QUERIES / 2) cp_async_16(stats + stage * (QUERIES / 2) + threadIdx.x, from + threadIdx.x);
     cp_async_commit();
   };
@@ -177,6 +177,7 @@ BARACUDA_D void flash_gradients(const P& p) {
   const float c = static_cast<float>(p.scale * 1.4426950408889634), scale = static_cast<float>(p.scale);
 
   TermsOf<TERMS, float, true, P> terms(p, p.query_len, p.key_len, p.shift);
+  if constexpr (TERMS != 0) terms.settle(block.of);
 
   float dk[MT][COLS / 8][4], dv[MT][COLS / 8][4];
 #pragma unroll

@@ -125,7 +125,7 @@ template <class Block, int TERMS, class P> struct PipelinedConsumer {
     if constexpr (TERMS == 0) {
       weigh_and_make_ds<T>(p16, ds16, s, dp, from, rows.early, rows.stats, c);
     } else {
-      const int ahead = far.step.at * QUERIES + 2 * quad + static_cast<int>(p.shift) - key;
+      const int ahead = far.step.at * QUERIES + 2 * quad + terms.place() - key;
       if (terms.capped())
         weigh_and_make_ds<T, true>(p16, ds16, s, dp, from, rows.stats, far, terms, static_cast<float>(ahead));
       else weigh_and_make_ds<T, false>(p16, ds16, s, dp, from, rows.stats, far, terms, static_cast<float>(ahead));
@@ -186,7 +186,10 @@ template <class Block, int TERMS, class P> struct PipelinedConsumer {
   // Work tile n of the block.
   BARACUDA_D void take(const Key& tile, u32 n) {
     const typename Block::KeyStages stage{n};
-    if constexpr (TERMS != 0) terms.enter(tile.b, tile.kv * p.group);
+    if constexpr (TERMS != 0) {
+      terms.settle(tile.of);
+      terms.enter(tile.b, tile.kv * p.group);
+    }
     const int key = static_cast<int>(tile.tile) * KEYS + key0 + lane_id() / 4;
     const Walk now{tile.last, 0};
     block.sync.values_full[stage.index()].wait(stage.full_parity());

@@ -186,7 +186,10 @@ template <class Block, class Tile, int TERMS, class P> struct RelayConsumer {
         to_keys(wgmma_operand(block.keys + group * (UNITS * KEYS * 64))), quad(forgotten(lane_id() % 4)),
         terms(p, p.query_len, p.key_len, p.shift), key(static_cast<int>(tile.tile) * KEYS + key0 + lane_id() / 4),
         c(static_cast<float>(p.scale * 1.4426950408889634)), order{group} {
-    if constexpr (TERMS != 0) terms.enter(tile.b, tile.kv * p.group);
+    if constexpr (TERMS != 0) {
+      terms.settle(tile.of);
+      terms.enter(tile.b, tile.kv * p.group);
+    }
   }
 
   // Waits for the rows of a step: queries in the first group, dy in the second.
@@ -214,7 +217,7 @@ template <class Block, class Tile, int TERMS, class P> struct RelayConsumer {
       far.lower(s, 0, static_cast<float>(p.scale));
       weigh_apart<T>(p16, w16, s, stats, c);
     } else {
-      const int ahead = now.at * QUERIES + 2 * quad + static_cast<int>(p.shift) - key;
+      const int ahead = now.at * QUERIES + 2 * quad + terms.place() - key;
       if (terms.capped()) weigh_apart<T, true>(p16, w16, s, stats, far, terms, static_cast<float>(ahead));
       else weigh_apart<T, false>(p16, w16, s, stats, far, terms, static_cast<float>(ahead));
     }

@@ -99,7 +99,7 @@ template <class T, int D, int SPLIT, int STAGES, class P> struct WgmmaBlock {
     tile::copy_panels<QUERIES, D, THREADS>(queries + loaded * TILE, q, p.stride[0][2], rows, p.d_k, p.wide & 1);
     tile::copy_panels<QUERIES, D, THREADS>(grads + loaded * TILE, dy, p.stride[3][2], rows, p.d_v, p.wide & 8);
     const Stats* const from = static_cast<const Stats*>(p.stats) +
-                              ((tile.b * p.num_heads + h) * p.padded + tile.of.before * QUERIES + q0) / 2;
+                              ((tile.batch(p) * p.num_heads + h) * p.padded + tile.of.before * QUERIES + q0) / 2;
     if (threadIdx.x < QUERIES / 2) cp_async_16(stats + loaded * (QUERIES / 2) + threadIdx.x, from + threadIdx.x);
     cp_async_commit();
     ahead.step(p.group);
@@ -191,6 +191,7 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
   const u64 key = wgmma_operand(block.keys), mine = key + (SPLIT == 1 ? group * (64 * 8) : 0);  // the group's keys
   const u64 query = wgmma_operand(block.queries), score = wgmma_operand(block.scores);
   typename Block::Terms terms(p, p.query_len, p.key_len, p.shift);
+  terms.settle(tile.of);
   typename Block::Biases biases(terms, block.ticket + 4);
   const int warp_j = static_cast<int>(k0) + key0, j = warp_j + lane_id() / 4;
   const bool ordered = p.dq != nullptr && !p.any_order;

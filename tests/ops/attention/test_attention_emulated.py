@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from baracuda_py import (
-    FlashSdpaBackwardPlan, FlashSdpaPlan, FlashSdpaVarlenBackwardPlan, FlashSdpaVarlenPlan, PlanPreference,
+    BatchPagedPrefillPlan, BatchRaggedPrefillPlan, FlashSdpaBackwardPlan, FlashSdpaPlan, FlashSdpaVarlenBackwardPlan,
+    FlashSdpaVarlenPlan, PlanPreference,
 )  # fmt: skip
 from baracuda_py.core.plan import Plan
 from baracuda_py.testing import emulate, emulated_device, fill, operands
@@ -32,7 +33,9 @@ SHIFTED = [
 PACKED = {"batch_size": 5, "total_q": 300, "total_k": 280, "max_seqlen_q": 200, "max_seqlen_k": 190}
 FIELDS = {"batch_size": 1, "num_heads": 2, "num_kv_heads": 2}
 ONE_HEAD = {"batch_size": 1, "num_heads": 1, "num_kv_heads": 1}
-OPTIONAL = ("mask", "slopes", "sinks", "dmask", "dslopes", "dsinks")
+OPTIONAL = (
+    "mask", "slopes", "sinks", "dmask", "dslopes", "dsinks", "page_table", "lengths", "mask_bits", "mask_indptr",
+)  # fmt: skip
 
 
 def check(
@@ -155,6 +158,46 @@ def test_blocks_that_stay(d: int, length: int, facts: dict[str, Any]) -> None:
 @pytest.mark.parametrize("d", [64, 128, 256])
 def test_blocks_that_stay_with_packed_sequences(plan: type[Plan], d: int) -> None:
     check(plan, (d, d), PACKED | {"is_causal": True, "num_heads": 4}, "bfloat16", sms=2)
+
+
+PACKED_TERMS = [
+    {"is_causal": True, "softcap": 5.0, "slopes": True, "sinks": True, "dsinks": True},
+    {"dropout_p": 0.3, "slopes": True, "sinks": True, "dsinks": True}, {"total_k": 281, "dropout_p": 0.3},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("plan", [FlashSdpaVarlenPlan, FlashSdpaVarlenBackwardPlan])
+@pytest.mark.parametrize("d", [64, 128, 256])
+@pytest.mark.parametrize("facts", PACKED_TERMS, ids=lambda f: "-".join(f))
+def test_terms_of_packed_sequences(plan: type[Plan], d: int, facts: dict[str, Any]) -> None:
+    """Blocks that stay go from one sequence to another, of another length and other slopes."""
+    check(plan, (d, d), PACKED | {"num_heads": 4} | facts, "bfloat16", sms=2)
+
+
+@pytest.mark.parametrize("d", [64, 128])
+def test_terms_over_pages(d: int) -> None:
+    packed = {"batch_size": 4, "total_q": 150, "num_pages": 40, "page_size": 16, "max_pages": 9, "softcap": 5.0}
+    facts = {"is_causal": True, "page_table": True, "lengths": True, "slopes": True, "sinks": True}
+    check(BatchPagedPrefillPlan, (d, d), packed | facts, "bfloat16", sms=2)
+    bits = {"mask_bytes": 3000, "mask_bits": True, "mask_indptr": True}
+    check(BatchPagedPrefillPlan, (d, d), packed | facts | bits, "bfloat16")
+
+
+@pytest.mark.parametrize(("cc", "d", "element"), [(9.0, 64, "float16"), (8.0, 64, "float16"), (8.0, 8, "float32")])
+def test_keys_that_bits_hide_may_hold_anything(cc: float, d: int, element: str) -> None:
+    desc = BatchRaggedPrefillPlan.descriptor(
+        batch_size=2, total_q=75, total_k=131, mask_bytes=1300, num_heads=2, d_k=d, d_v=d, element=element
+    )
+    case = fill(BatchRaggedPrefillPlan, desc, np.random.default_rng(0), {"slopes": False, "sinks": False})
+    arrays = case.arrays
+    arrays["qo_indptr"][...], arrays["kv_indptr"][...] = (0, 5, 75), (0, 0, 131)
+    mask = np.random.default_rng(1).random((70, 131)) < 0.6
+    mask[:, [7, 128]] = mask[3] = False
+    arrays["mask_bits"][...], arrays["mask_indptr"][...] = 0, (0, 100, 0)
+    bits = np.packbits(mask, bitorder="little")
+    arrays["mask_bits"][100 : 100 + len(bits)] = bits
+    arrays["k"][[7, 128]], arrays["v"][[7, 128]] = np.nan, np.inf
+    emulate(BatchRaggedPrefillPlan.select(desc, device=emulated_device(cc)), operands(case))
 
 
 def test_packed_sequences_too_long_for_their_keys_to_go_up() -> None:

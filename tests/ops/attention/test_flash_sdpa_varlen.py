@@ -31,14 +31,17 @@ def make(rng, total_q, total_k, heads=4, kv_heads=2, d_k=8, d_v=6, dtype=np.floa
     return tuple(rng.standard_normal(shape).astype(dtype) for shape in shapes)
 
 
-def one_by_one(q, k, v, cu_q, cu_k, **facts):
+def one_by_one(q, k, v, cu_q, cu_k, *, slopes=None, sinks=None, offset=0, **facts):
     """flash_sdpa of every sequence, its last query at its last key by default; nothing elsewhere."""
     facts = {"causal_alignment": "bottom_right"} | facts
     y, lse = np.zeros((*q.shape[:2], v.shape[2])), np.full(q.shape[1::-1], -np.inf)
+    lse = lse if sinks is None else np.broadcast_to(sinks[:, None], lse.shape).copy()
     for b in range(len(cu_q) - 1):
         rows, keys = slice(cu_q[b], cu_q[b + 1]), slice(cu_k[b], cu_k[b + 1])
         alone = [x.swapaxes(0, 1)[None] for x in (q[rows], k[keys], v[keys])]
-        made = flash_sdpa(*alone, return_lse=True, **facts)
+        tilts = slopes if slopes is None or slopes.ndim == 1 else slopes[b : b + 1]
+        stream = {"offset": offset + (b << 32)} if facts.get("dropout_p") else {}
+        made = flash_sdpa(*alone, slopes=tilts, sinks=sinks, return_lse=True, **stream, **facts)
         y[rows], lse[:, rows] = made[0][0].swapaxes(0, 1), made[1][0]
     return y, lse
 
@@ -53,6 +56,58 @@ def test_sequences_do_not_see_each_other(facts, index):
     np.testing.assert_array_equal(y, want)
     np.testing.assert_array_equal(lse, want_lse)
     assert y.any(axis=(1, 2))[:5].all()
+
+
+RNG = np.random.default_rng(7)
+TERMS = {
+    "softcap": {"softcap": 0.8}, "slopes": {"slopes": np.array([0.5, 0.2, -0.3, 0.0])},
+    "slopes of each": {"slopes": RNG.standard_normal((len(LENGTHS), 4))},
+    "sinks": {"sinks": RNG.standard_normal(4), "is_causal": True},
+    "dropout": {"dropout_p": 0.4, "seed": 5, "offset": 3},
+    "all": {
+        "softcap": 2.0, "slopes": RNG.standard_normal((len(LENGTHS), 4)), "sinks": RNG.standard_normal(4),
+        "dropout_p": 0.2, "seed": 2**40, "offset": -1, "window_left": 9, "causal_alignment": "top_left",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("facts", TERMS.values(), ids=TERMS)
+def test_score_terms_are_those_of_each_sequence_alone(facts):
+    cu_q, cu_k = bounds(LENGTHS)
+    q, k, v = make(np.random.default_rng(8), cu_q[-1] + 2, cu_k[-1])
+    y, lse = flash_sdpa_varlen(q, k, v, cu_q, cu_k, return_lse=True, **facts)
+    want, want_lse = one_by_one(q, k, v, cu_q, cu_k, **facts)
+    np.testing.assert_array_equal(y, want)
+    np.testing.assert_array_equal(lse, want_lse)
+    plain = flash_sdpa_varlen(q, k, v, cu_q, cu_k)
+    assert (y != plain).any()
+
+
+def test_sequences_of_one_length_draw_different_numbers():
+    cu = np.array([0, 9, 18])
+    q, k, v = (np.concatenate([x, x]) for x in make(np.random.default_rng(9), 9, 9))
+    y = flash_sdpa_varlen(q, k, v, cu, cu, dropout_p=0.5, seed=1)
+    assert (y[:9] != y[9:]).any()
+
+
+def test_dropout_needs_a_seed():
+    q, k, v = make(np.random.default_rng(9), 9, 9)
+    with pytest.raises(InvalidProblemError, match="seed"):
+        flash_sdpa_varlen(q, k, v, np.array([0, 9]), np.array([0, 9]), dropout_p=0.5)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"slopes": np.ones(3)}, {"slopes": np.ones((3, 4))}, {"sinks": np.ones(3)}, {"sinks": np.ones((1, 4))},
+        {"slopes": np.ones(4, np.float32)}, {"softcap": -1.0}, {"dropout_p": 1.5},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_terms_that_do_not_fit_are_refused(wrong):
+    q, k, v = make(np.random.default_rng(10), 9, 9)
+    with pytest.raises(InvalidProblemError):
+        flash_sdpa_varlen(q, k, v, np.array([0, 4, 9]), np.array([0, 4, 9]), seed=1, **wrong)
 
 
 def test_rows_of_no_sequence_get_nothing():

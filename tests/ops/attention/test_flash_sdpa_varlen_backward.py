@@ -7,6 +7,8 @@ import pytest
 
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.dispatch import dense_problem
+from baracuda_py.core.errors import InvalidProblemError
+from baracuda_py.core.variant import Problem
 from baracuda_py.ops.attention.packed.flash_sdpa_varlen import FlashSdpaVarlenPlan, flash_sdpa_varlen
 from baracuda_py.ops.attention.packed.flash_sdpa_varlen_backward import (
     FlashSdpaVarlenBackwardDescriptor,
@@ -14,7 +16,7 @@ from baracuda_py.ops.attention.packed.flash_sdpa_varlen_backward import (
     flash_sdpa_varlen_backward,
 )
 
-from test_flash_sdpa_varlen import LENGTHS, bounds, make
+from test_flash_sdpa_varlen import LENGTHS, TERMS, bounds, make
 
 GRADS = ("dq", "dk", "dv")
 MASKS = ({}, {"is_causal": True, "causal_alignment": "top_left", "scale": -0.7}, {"window_left": 3, "scale": 0.4})
@@ -60,6 +62,45 @@ def test_one_gradient_alone(only):
     np.testing.assert_array_equal(flash_sdpa_varlen_backward(*arrays, is_causal=True, **flags), every[only])
 
 
+@pytest.mark.parametrize("facts", TERMS.values(), ids=TERMS)
+def test_gradients_under_score_terms(facts):
+    q, k, v, y, lse, dy, cu_q, cu_k = problem(4, facts)
+    wants = {"return_dsinks": True} if "sinks" in facts else {}
+    grads = flash_sdpa_varlen_backward(q, k, v, y, lse, dy, cu_q, cu_k, **facts, **wants)
+    rng = np.random.default_rng(5)
+    names = ("q", "k", "v", "sinks")[: len(grads)]
+    given = {"q": q, "k": k, "v": v} | facts
+    for name, grad in zip(names, grads, strict=True):
+        way = rng.standard_normal(given[name].shape)
+        ends = []
+        for step in (1e-6, -1e-6):
+            now = given | {name: given[name] + step * way}
+            operands = [now.pop(n) for n in ("q", "k", "v")]
+            ends.append(flash_sdpa_varlen(*operands, cu_q, cu_k, **now))
+        np.testing.assert_allclose((grad * way).sum(), ((ends[0] - ends[1]) * dy).sum() / 2e-6, rtol=1e-6, atol=1e-7)
+
+
+def test_a_gradient_of_sinks_that_are_not_there_is_refused():
+    with pytest.raises(InvalidProblemError, match="dsinks is wanted but no sinks"):
+        flash_sdpa_varlen_backward(*problem(6, {}), return_dsinks=True)
+
+
+def test_torch_has_the_gradients_of_sinks_and_refuses_those_of_slopes():
+    torch = pytest.importorskip("torch")
+    from baracuda_py import torch as bct
+
+    arrays = problem(7, facts := {"sinks": np.array([0.3, -0.2, 1.0, 0.0]), "softcap": 2.0})
+    q, k, v, cu_q, cu_k, sinks = map(torch.tensor, (*arrays[:3], *arrays[6:], facts["sinks"]))
+    sinks.requires_grad_()
+    y = bct.flash_sdpa_varlen(q, k, v, cu_q, cu_k, sinks=sinks, softcap=2.0)
+    (got,) = torch.autograd.grad(y, sinks, torch.tensor(arrays[5]))
+    want = flash_sdpa_varlen_backward(*arrays, **facts, return_dsinks=True)[3]
+    np.testing.assert_allclose(got.numpy(), want, rtol=1e-12)
+    slopes = torch.ones(4, dtype=q.dtype, requires_grad=True)
+    with pytest.raises(Exception, match="slopes"):
+        bct.flash_sdpa_varlen(q, k, v, cu_q, cu_k, slopes=slopes).sum().backward()
+
+
 def test_it_is_the_forwards_vjp():
     assert FlashSdpaVarlenPlan.vjp is not None
     assert FlashSdpaVarlenPlan.vjp.plan == FlashSdpaVarlenBackwardPlan.__name__
@@ -81,6 +122,7 @@ def test_what_blocks_work_on_together_stays_in_the_cache(d, total, segment, in_t
     )
     plan = FlashSdpaVarlenBackwardPlan.select(desc, device=fake_device(9.0))
     dense = dense_problem(FlashSdpaVarlenBackwardPlan, desc, plan.device, optional=True)
-    lists, _, gradients, *_ = plan.rows[0].geometry(dense).steps
+    plain = Problem(desc, plan.device, dense.views | dict.fromkeys(("slopes", "sinks", "dsinks")))
+    lists, _, gradients, *_ = plan.rows[0].geometry(plain).steps
     assert lists.params["segment"] == segment
     assert gradients.params["chunk"] == in_turn

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ....core import Args, Array, Plan, operand, output
+from ....core import Args, Array, Plan, Scalar, number, operand, output, scalar
 from ....calls.functional import functional
 from ....core.element import unrounded
+from ....core.errors import InvalidProblemError
 from ....calls.entries import entry
 from ....schedules.attention.dense.backward import tensor_core_rows
 from ....schedules.attention.dense.backward_simt import simt_row
@@ -19,8 +20,9 @@ from ..dense.flash_sdpa_backward import reference as dense
 from .flash_sdpa_varlen import BOUNDS, FlashSdpaVarlenPlan
 from .flash_sdpa_varlen import reference as forward
 from .ragged import (
-    INDEX, POLICY, PackedDescriptor, heads_first, packed_benchmarks, ragged_case, random_bounds, sequences,
+    INDEX, POLICY, PackedDescriptor, heads_first, packed_benchmarks, ragged_case, random_bounds, sequences, terms_of,
 )  # fmt: skip
+from ..layouts import asked
 from ..score_terms import finite, give_forward
 
 _FORM = packed_arrangement(BOUNDS)
@@ -30,10 +32,15 @@ _FORM = packed_arrangement(BOUNDS)
 class FlashSdpaVarlenBackwardDescriptor(PackedDescriptor):
     """As the forward's."""
 
+    dropout_p: float = number(0.0, minimum=0.0, maximum=1.0)
+
 
 @dataclass(slots=True, kw_only=True)
 class FlashSdpaVarlenBackwardArgs(Args):
-    """`y` and `lse` are the forward's; a None gradient costs nothing. What is not finite: as flash_sdpa_backward's."""
+    """`y` and `lse` are the forward's, slopes, sinks, seed and offset what it was given; a None gradient costs nothing.
+
+    What is not finite: as flash_sdpa_backward's.
+    """
 
     q: Array = operand("total_q num_heads d_k", layout="inner", values=finite)
     k: Array = operand("total_k num_kv_heads d_k", layout="inner", values=finite)
@@ -43,25 +50,35 @@ class FlashSdpaVarlenBackwardArgs(Args):
     dy: Array = operand("total_q num_heads d_v", layout="inner", values=finite)
     cu_seqlens_q: Array = operand("num_bounds", element=INDEX, values=random_bounds("total_q"))
     cu_seqlens_k: Array = operand("num_bounds", element=INDEX, values=random_bounds("total_k"))
+    slopes: Array | None = operand("batch_size num_heads", element="acc", optional=True, broadcast=True, values=finite)
+    sinks: Array | None = operand("num_heads", element="acc", optional=True, layout="dense", values=finite)
     dq: Array | None = output("total_q num_heads d_k", optional=True, layout="inner")
     dk: Array | None = output("total_k num_kv_heads d_k", optional=True, layout="inner")
     dv: Array | None = output("total_k num_kv_heads d_v", optional=True, layout="inner")
+    dsinks: Array | None = output("num_heads", element="acc", optional=True, needs="sinks", layout="dense")
+    seed: Scalar = scalar(integer=True, drawn="dropout_p")
+    offset: Scalar = scalar(0, integer=True)
 
 
 def reference(
     desc: PackedDescriptor, *, q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, cu_seqlens_q: Any, cu_seqlens_k: Any,
-    wanted: set[str], store: Any = unrounded,
+    sinks: Any = None, wanted: set[str], store: Any = unrounded, **terms: Any,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in the dtype q comes in: `flash_sdpa_backward` of each sequence; zeros where there is none."""
-    grads = {f"d{n}": np.zeros(x.shape, q.dtype) for n, x in (("q", q), ("k", k), ("v", v)) if f"d{n}" in wanted}
-    for rows, keys in sequences(cu_seqlens_q, cu_seqlens_k, desc.total_q, desc.total_k):
+    inputs = {"q": q, "k": k, "v": v, "sinks": sinks}
+    grads = {f"d{n}": np.zeros(x.shape, q.dtype) for n, x in inputs.items() if f"d{n}" in wanted}
+    for b, (rows, keys) in enumerate(sequences(cu_seqlens_q, cu_seqlens_k, desc.total_q, desc.total_k)):
         one = desc.alone(rows.stop - rows.start, keys.stop - keys.start)
         if one.query_len and one.key_len:
             queries = {n: heads_first(x, rows) for n, x in (("q", q), ("y", y), ("dy", dy))}
             others = {n: heads_first(x, keys) for n, x in (("k", k), ("v", v))}
-            made = dense(one, **queries, **others, lse=lse[None, :, rows], wanted=wanted, store=store)
+            more = terms_of(desc, b, one, sinks=sinks, **terms)
+            made = dense(one, **queries, **others, **more, lse=lse[None, :, rows], wanted=wanted, store=store)
             for name, grad in made.items():
-                grads[name][rows if name == "dq" else keys] = grad[0].swapaxes(0, 1)
+                if name == "dsinks":
+                    grads[name] += grad
+                else:
+                    grads[name][rows if name == "dq" else keys] = grad[0].swapaxes(0, 1)
     return grads
 
 
@@ -78,7 +95,7 @@ class FlashSdpaVarlenBackwardPlan(Plan):
     args = FlashSdpaVarlenBackwardArgs
     reference = staticmethod(reference)
     value_policy = POLICY
-    variants = (*tensor_core_rows(_FORM), simt_row(_FORM, may_spill=False))
+    variants = (*tensor_core_rows(_FORM), simt_row(_FORM))
     benchmarks = packed_benchmarks("cu_seqlens_q", "cu_seqlens_k", also=("dq", "dk", "dv"))
 
     infer = FlashSdpaVarlenPlan.infer
@@ -86,11 +103,11 @@ class FlashSdpaVarlenBackwardPlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> FlashSdpaVarlenBackwardDescriptor:
-        return FlashSdpaVarlenBackwardDescriptor(**ragged_case(draw))
+        return FlashSdpaVarlenBackwardDescriptor(**ragged_case(draw), dropout_p=draw.choice((0.0, 0.0, 0.1, 0.75)))
 
     @classmethod
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
-        give_forward(desc, forward, arrays, ("q", "k", "v", *BOUNDS))
+        give_forward(desc, forward, arrays, ("q", "k", "v", *BOUNDS, "slopes", "sinks", "seed", "offset"))
 
     @classmethod
     def flops(cls, desc: PackedDescriptor) -> int:
@@ -105,16 +122,22 @@ def flash_sdpa_varlen_backward(
     q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, *,
     max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, scale: float | None = None,
     is_causal: bool = False, causal_alignment: str = "bottom_right", window_left: int | None = None,
-    window_right: int | None = None, return_dq: bool = True, return_dk: bool = True, return_dv: bool = True,
-    out: Any = None, stream: Any = None, preference: Any = None,
+    window_right: int | None = None, softcap: float = 0.0, slopes: Any = None, sinks: Any = None,
+    dropout_p: float = 0.0, seed: Any = None, offset: Any = 0, return_dq: bool = True, return_dk: bool = True,
+    return_dv: bool = True, return_dsinks: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
-    """(dq, dk, dv), those asked for, of `flash_sdpa_varlen`, last query at last key (bottom right, FlashAttention's).
+    """(dq, dk, dv, dsinks), those asked for, of `flash_sdpa_varlen`, last query at last key (bottom right).
 
-    Packed as q, k and v are; every attribute as in the forward call.
+    Packed as q, k and v are, dsinks [heads]; every attribute, seed and offset as in the forward call. lse must be of
+    the sinks too. slopes have no gradient here.
     """
+    wanted = asked({"dsinks": return_dsinks})
+    if wanted["dsinks"] and sinks is None:
+        raise InvalidProblemError("dsinks is wanted but no sinks is given")
     return _call(
-        q, k, v, y, lse, dy, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k,
-        scale=scale, is_causal=is_causal, causal_alignment=causal_alignment, window_left=window_left,
-        window_right=window_right, return_dq=return_dq, return_dk=return_dk, return_dv=return_dv, out=out,
-        stream=stream, preference=preference,
+        q, k, v, y, lse, dy, cu_seqlens_q, cu_seqlens_k, slopes, sinks, max_seqlen_q=max_seqlen_q,
+        max_seqlen_k=max_seqlen_k, scale=scale, is_causal=is_causal, causal_alignment=causal_alignment,
+        window_left=window_left, window_right=window_right, softcap=softcap, dropout_p=dropout_p, seed=seed,
+        offset=offset, return_dq=return_dq, return_dk=return_dk, return_dv=return_dv, return_dsinks=wanted["dsinks"],
+        out=out, stream=stream, preference=preference,
     )  # fmt: skip

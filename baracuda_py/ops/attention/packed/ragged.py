@@ -8,10 +8,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ....core import Descriptor, ElementKind, choice, derived, element, extent, flag, integer
+from ....core import Descriptor, ElementKind, choice, derived, element, extent, flag, integer, number
 from ....core.benchmark import FLOPS, Benchmark
 from ....core.element import INDICES
+from ....core.errors import InvalidProblemError
 from ....schedules.attention.dense.forward import WIDER
+from ....schedules.attention.score_terms import drop_probability
 from ..dense.flash_sdpa import FlashSdpaDescriptor
 from ..grouped_heads import GroupedHeads, kv_heads, score_scale
 from ..score_terms import ALIGNMENTS
@@ -29,8 +31,9 @@ class RaggedDescriptor(GroupedHeads, Descriptor):
     """batch_size sequences of queries packed into total_q rows; where the keys stand, subclasses say.
 
     `max_seqlen_q` is the length the caller promises (None: total_q); only estimates and checked runs use it. Causality,
-    window, `scale` and `num_kv_heads` are as in `FlashSdpaDescriptor`, sequence by sequence, but that by default the
-    last query of a sequence stands at its last key ("bottom_right", as FlashAttention has packed sequences).
+    window, soft cap, `scale` and `num_kv_heads` are as in `FlashSdpaDescriptor`, sequence by sequence, but that by
+    default the last query of a sequence stands at its last key ("bottom_right", as FlashAttention has packed
+    sequences).
     """
 
     batch_size: int = extent()
@@ -44,6 +47,7 @@ class RaggedDescriptor(GroupedHeads, Descriptor):
     causal_alignment: str = choice(ALIGNMENTS, "bottom_right")
     window_left: int = integer(None, minimum=0)
     window_right: int = integer(None, minimum=0)
+    softcap: float = number(0.0, minimum=0.0)
     num_kv_heads: int = kv_heads()
     element: ElementKind = element()
 
@@ -58,7 +62,7 @@ class RaggedDescriptor(GroupedHeads, Descriptor):
             batch_size=1, num_heads=self.num_heads, num_kv_heads=self.num_kv_heads, query_len=queries, key_len=keys,
             d_k=self.d_k, d_v=self.d_v, scale=self.scale, is_causal=self.is_causal,
             causal_alignment=self.causal_alignment, window_left=self.window_left, window_right=self.window_right,
-            element=self.element,
+            softcap=self.softcap, dropout_p=drop_probability(self), element=self.element,
         )  # fmt: skip
 
     @property
@@ -103,6 +107,55 @@ def heads_first(x: Any, rows: slice) -> Any:
     return x[rows].swapaxes(0, 1)[None]
 
 
+def unseeing(desc: Any, sinks: Any, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+    """y and lse of rows that see no key: zeros and the sink, which makes NaN of both where it is NaN or infinite."""
+    own = np.full(desc.num_heads, -np.inf, dtype)
+    if sinks is not None:
+        with np.errstate(invalid="ignore"):
+            own = np.where(sinks == -np.inf, sinks, sinks + (sinks - sinks)).astype(dtype)
+    y = np.zeros((desc.total_q, desc.num_heads, desc.d_v), dtype)
+    y[:, np.isnan(own)] = np.nan
+    return y, np.repeat(own[:, None], desc.total_q, axis=1)
+
+
+def terms_of(
+    desc: Any, b: int, one: FlashSdpaDescriptor, *, slopes: Any = None, sinks: Any = None, seed: Any = 0,
+    offset: Any = 0, mask_bits: Any = None, mask_indptr: Any = None,
+) -> dict[str, Any]:  # fmt: skip
+    """The operands of the score terms of sequence b, as those of the dense problem `one`."""
+    mask = None
+    if mask_bits is not None:
+        bit = np.arange(one.query_len * one.key_len)
+        byte = int(mask_indptr[b]) + bit // 8
+        there = (byte >= 0) & (byte < len(mask_bits))
+        seen = np.zeros(bit.shape, bool)
+        seen[there] = mask_bits[byte[there]].astype(np.uint8) >> (bit[there] % 8).astype(np.uint8) & 1
+        mask = seen.reshape(one.query_len, one.key_len)
+    if slopes is not None:
+        slopes = np.broadcast_to(slopes, (desc.batch_size, desc.num_heads))[b : b + 1]
+    return {"mask": mask, "slopes": slopes, "sinks": sinks, "seed": seed, "offset": int(offset) + (b << 32)}
+
+
+BITS_POLICY = "; a bit of a mask in a byte that is not in [0, mask_bytes) hides"
+
+
+def mask_starts(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
+    """Random starts of masks of bits for tests."""
+    return rng.integers(0, desc.mask_bytes + 1, shape)
+
+
+def check_mask(views: Mapping[str, Any]) -> None:
+    """Refuse a mask of bits without its starts, and starts alone."""
+    if (views["mask_bits"] is None) != (views["mask_indptr"] is None):
+        raise InvalidProblemError("give both mask_bits and mask_indptr, where its sequences begin, or neither")
+
+
+def settle_mask(arrays: dict[str, Any]) -> None:
+    """Both for tests, or neither."""
+    if arrays.get("mask_bits") is None or arrays.get("mask_indptr") is None:
+        arrays["mask_bits"] = arrays["mask_indptr"] = None
+
+
 def wrong_bounds(bounds: Any, total: int, longest: int, name: str) -> str | None:
     """What is wrong with bounds, or None."""
     given = np.asarray(bounds).astype(np.int64)
@@ -136,7 +189,8 @@ def ragged_case(draw: Any) -> dict[str, Any]:
         "d_k": draw.sizes(1, 8, 17, 32, 64, 80, rare=WIDER), "d_v": draw.sizes(1, 8, 19, 32, 72, rare=WIDER),
         "scale": draw.choice((None, 0.3, -0.5)), "is_causal": draw.flag(),
         "causal_alignment": draw.choice(ALIGNMENTS), "window_left": draw.choice((None, None, 0, 9, 70)),
-        "window_right": draw.choice((None, None, 0, 3, 80)), "element": draw.element,
+        "window_right": draw.choice((None, None, 0, 3, 80)), "softcap": draw.choice((0.0, 0.0, 0.7, 30.0)),
+        "element": draw.element,
     }  # fmt: skip
 
 
@@ -160,7 +214,7 @@ class Packed:
     """What forward plans over packed sequences share; `bounds` names the operands that say where each begins."""
 
     bounds: ClassVar[tuple[str, str]]
-    value_policy = POLICY
+    value_policy: ClassVar[str] = POLICY
 
     @classmethod
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 
-from ....core import Args, Array, Plan, Problem, extent, operand, output
+from ....core import Args, Array, ElementKind, Plan, Problem, extent, operand, output
 from ....calls.functional import functional
 from ....core.element import unrounded
 from ....calls.entries import entry
@@ -26,16 +25,11 @@ from .page_tables import (
     table_params,
 )  # fmt: skip
 from ..packed.ragged import (
-    RaggedDescriptor,
-    heads_first,
-    infer_batch,
-    ragged_case,
-    random_bounds,
-    settled,
-    wrong_bounds,
-)
+    BITS_POLICY, RaggedDescriptor, check_mask, heads_first, infer_batch, mask_starts, ragged_case, random_bounds,
+    settle_mask, settled, terms_of, unseeing, wrong_bounds,
+)  # fmt: skip
 from ....core.benchmark import Benchmark, FLOPS
-from ..in_torch import cached, packed
+from ..in_torch import bits, cached, packed
 from .batch_paged_decode import table_in_torch
 
 
@@ -51,7 +45,7 @@ class BatchPagedPrefillDescriptor(RaggedDescriptor):
     """Keys and values are in num_pages pages of page_size tokens.
 
     max_pages: columns of a padded page table. num_indices: length of the page list of a compressed one. max_cache_len:
-    tokens a sequence has at most, None what the table has room for.
+    tokens a sequence has at most, None what the table has room for. mask_bytes: length of a mask of bits.
     """
 
     num_pages: int = extent()
@@ -59,6 +53,7 @@ class BatchPagedPrefillDescriptor(RaggedDescriptor):
     max_pages: int = extent(0)
     num_indices: int = extent(0)
     max_cache_len: int = cache_len()
+    mask_bytes: int = extent(0)
 
     @property
     def key_len(self) -> int:
@@ -81,8 +76,10 @@ class BatchPagedPrefillArgs(Args):
 
     The table is padded, `page_table`, or compressed (FlashInfer): pages kv_indices[kv_indptr[b] : kv_indptr[b + 1]].
     Sequence b has `lengths[b]` tokens, the new ones included, or with `kv_last_page_len` (of a compressed table) all
-    pages but the last are full and the last holds that many. `lse` [num_heads, total_q] is natural-log, in the
-    accumulator's element.
+    pages but the last are full and the last holds that many. slopes: ALiBi's, [heads] or [batch, heads]. sinks: a logit
+    a head that takes part in the sum and has no value. Both are float32, for float64 operands float64. mask_bits: bit
+    i tokens + j from byte mask_indptr[b] on, of a byte the lowest first, says whether query i of sequence b sees token
+    j. `lse` [num_heads, total_q] = log Σ exp(s) over the keys and the sink, natural, in the accumulator's element.
     """
 
     q: Array = operand("total_q num_heads d_k", layout="inner")
@@ -94,17 +91,22 @@ class BatchPagedPrefillArgs(Args):
     kv_indices: Array | None = operand("num_indices", element=INDEX, optional=True, values=random_ints)
     kv_indptr: Array | None = operand("num_bounds", element=INDEX, optional=True, values=random_ints)
     kv_last_page_len: Array | None = operand("batch_size", element=INDEX, optional=True, values=random_ints)
+    mask_bits: Array | None = operand(
+        "mask_bytes", element=ElementKind.U8, optional=True, layout="dense", values=(0, 256)
+    )
+    mask_indptr: Array | None = operand("num_bounds", element=INDEX, optional=True, values=mask_starts)
+    slopes: Array | None = operand("batch_size num_heads", element="acc", optional=True, broadcast=True)
+    sinks: Array | None = operand("num_heads", element="acc", optional=True, layout="dense")
     y: Array = output("total_q num_heads d_v", layout="inner")
     lse: Array | None = output("num_heads total_q", element="acc", optional=True, layout="dense")
 
 
 def reference(
-    desc: Any, *, q: Any, k_cache: Any, v_cache: Any, qo_indptr: Any, wanted: set[str], store: Any = unrounded,
-    **tables: Any,
+    desc: Any, *, q: Any, k_cache: Any, v_cache: Any, qo_indptr: Any, slopes: Any = None, sinks: Any = None,
+    mask_bits: Any = None, mask_indptr: Any = None, wanted: set[str], store: Any = unrounded, **tables: Any,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in the dtype q comes in: `flash_sdpa` of each sequence; only cells that are seen are read."""
-    y = np.zeros((*q.shape[:2], desc.d_v), q.dtype)
-    lse = np.full((desc.num_heads, desc.total_q), -np.inf, q.dtype)
+    y, lse = unseeing(desc, sinks, q.dtype)
     ends = settled(qo_indptr, desc.total_q)
     for b in range(desc.batch_size):
         rows = slice(ends[b], ends[b + 1])
@@ -112,21 +114,25 @@ def reference(
         one = desc.alone(rows.stop - rows.start, len(page))
         if one.query_len:
             k, v = (cache[page, :, cell].swapaxes(0, 1)[None] for cache in (k_cache, v_cache))
-            made = dense(one, q=heads_first(q, rows), k=k, v=v, wanted=wanted, store=store)
+            bits = {"mask_bits": mask_bits, "mask_indptr": mask_indptr}
+            more = terms_of(desc, b, one, slopes=slopes, sinks=sinks, **bits)
+            made = dense(one, q=heads_first(q, rows), k=k, v=v, **more, wanted=wanted, store=store)
             y[rows] = made["y"][0].swapaxes(0, 1)
             lse[:, rows] = made["lse"][0]
     return {"y": y, "lse": lse}
 
 
 def in_torch(
-    torch: Any, desc: Any, *, q: Any, k_cache: Any, v_cache: Any, qo_indptr: Any, wanted: set[str], **tables: Any
-) -> Any:
+    torch: Any, desc: Any, *, q: Any, k_cache: Any, v_cache: Any, qo_indptr: Any, slopes: Any, sinks: Any,
+    mask_bits: Any, mask_indptr: Any, wanted: set[str], **tables: Any,
+) -> Any:  # fmt: skip
     """Attention of each sequence over its tokens, gathered."""
 
     def keys(b: int) -> tuple[Any, ...]:
         return tuple(cached(torch, desc, b, cache, tables) for cache in (k_cache, v_cache))
 
-    return packed(torch, desc, q, keys, qo_indptr, wanted)
+    mask = bits(torch, mask_bits, mask_indptr)
+    return packed(torch, desc, q, keys, qo_indptr, wanted, slopes, sinks, mask)
 
 
 def _tables(torch: Any, desc: Any) -> dict[str, Any]:
@@ -137,7 +143,7 @@ def _tables(torch: Any, desc: Any) -> dict[str, Any]:
 class BatchPagedPrefillPlan(Plan):
     """`FlashSdpaPlan` of each sequence's queries over the tokens that its pages hold, bit for bit.
 
-    Rows of no sequence, and those of one without tokens, get zeros and lse -inf.
+    Rows of no sequence, and those of one without tokens, get zeros and lse -inf, or the sink's.
     """
 
     op = "attention.batch_paged_prefill"
@@ -147,7 +153,7 @@ class BatchPagedPrefillPlan(Plan):
     value_policy = (
         "qo_indptr is clamped to [0, total_q] and to the largest bound before it; rows outside belong to no sequence; "
         "a length is clamped to [0, max_cache_len] and to the sequence's pages before the first that is not in "
-        "[0, num_pages)"
+        "[0, num_pages)" + BITS_POLICY
     )
     variants = (sm90a_row(_FORM), sm80_row(_FORM), sm89_row(_FORM), simt_row(_FORM))
     torch = staticmethod(in_torch)
@@ -162,6 +168,7 @@ class BatchPagedPrefillPlan(Plan):
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
         check_lengths(views)
+        check_mask(views)
 
     @staticmethod
     def case(draw: Any) -> BatchPagedPrefillDescriptor:
@@ -172,12 +179,13 @@ class BatchPagedPrefillPlan(Plan):
         return BatchPagedPrefillDescriptor(
             **facts, num_pages=batch * each + draw.integer(0, 2), page_size=page, max_pages=each if padded else 0,
             num_indices=0 if padded else batch * each + draw.integer(0, 2),
-            max_cache_len=draw.choice((None, each * page)),
+            max_cache_len=draw.choice((None, each * page)), mask_bytes=draw.choice((0, 30, 2000)),
         )  # fmt: skip
 
     @classmethod
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
         settle_cells(desc, arrays)
+        settle_mask(arrays)
 
     @classmethod
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
@@ -204,21 +212,27 @@ def batch_paged_prefill(
     q: Any, k_cache: Any, v_cache: Any, qo_indptr: Any, *, page_table: Any = None, lengths: Any = None,
     kv_indices: Any = None, kv_indptr: Any = None, kv_last_page_len: Any = None, scale: float | None = None,
     is_causal: bool = False, causal_alignment: str = "bottom_right", window_left: int | None = None,
-    window_right: int | None = None, max_seqlen_q: int | None = None, max_cache_len: int | None = None,
+    window_right: int | None = None, softcap: float = 0.0, slopes: Any = None, sinks: Any = None,
+    mask_bits: Any = None, mask_indptr: Any = None, max_seqlen_q: int | None = None, max_cache_len: int | None = None,
     layout: str = "hnd", return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
-    """softmax(scale · q kᵀ) v of packed queries over pages, last query at last token (bottom right, FlashAttention's).
+    """softmax(s) v, s = scale · q kᵀ, of packed queries over pages, last query at last token (bottom right).
 
     q is [total_q, heads, d]. Query i of a sequence stands at position i + tokens - queries: causal it sees the tokens
-    up to there, and windows count from there. causal_alignment="top_left": at i.
+    up to there, and windows count from there. causal_alignment="top_left": at i. softcap, slopes ([heads] or [batch,
+    heads]; distances count from that position) and sinks [heads] as in `flash_sdpa`. mask_bits and
+    mask_indptr [batch + 1] (FlashInfer's packed custom mask): whether query i of sequence b sees token j is bit
+    i tokens + j of the bytes from mask_indptr[b] on, of a byte the lowest first, np.packbits(mask, bitorder="little");
+    causality and windows hide tokens besides.
     layout "hnd": the caches are [pages, kv_heads, page_size, d]; "nhd": [pages, page_size, kv_heads, d], read without a
     copy. qo_indptr holds batch + 1 bounds of the queries. Give page_table [batch, max_pages] and lengths [batch], or
     FlashInfer's kv_indices, kv_indptr [batch + 1] and kv_last_page_len [batch], all int32 or int64 on the device. With
-    return_lse also log Σ exp, [heads, total_q].
+    return_lse also log Σ exp(s), [heads, total_q].
     """
     return _call(
-        q, k_cache, v_cache, qo_indptr, page_table, lengths, kv_indices, kv_indptr, kv_last_page_len, scale=scale,
-        is_causal=is_causal, causal_alignment=causal_alignment, window_left=window_left, window_right=window_right,
-        max_seqlen_q=max_seqlen_q, max_cache_len=max_cache_len, return_lse=return_lse, out=out, stream=stream,
-        layout=layout, preference=preference,
+        q, k_cache, v_cache, qo_indptr, page_table, lengths, kv_indices, kv_indptr, kv_last_page_len, mask_bits,
+        mask_indptr, slopes, sinks, scale=scale, is_causal=is_causal, causal_alignment=causal_alignment,
+        window_left=window_left, window_right=window_right, softcap=softcap, max_seqlen_q=max_seqlen_q,
+        max_cache_len=max_cache_len, layout=layout, return_lse=return_lse, out=out, stream=stream,
+        preference=preference,
     )  # fmt: skip

@@ -16,9 +16,9 @@ from ....core.params import Field
 from ....core.variant import aligned
 from ..score_terms import LEVELS, RESTS, TERMS, WINDOW, level, refuse_terms, terms, window
 from .backward_blocks import NARROW, PIPELINED, SM90A, WIDE, Blocks, Groups, Pipeline
-from .bias_gradients import MMA_KERNELS, bias_steps
+from .bias_gradients import BIASES, MMA_KERNELS, Rows, bias_steps
 from .forward import HALVES, TENSOR_CORES, head_dim, layout, strides, wide
-from .lse_rests import DENSE_RESTS, Rests
+from .lse_rests import DENSE_RESTS, NO_RESTS, Rests
 
 _SIZES = dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles", "padded"), "i64")
 _NUMBERS = dict.fromkeys(("num_heads", "d_k", "d_v", "wide"), "i32")
@@ -65,11 +65,11 @@ class Arrangement:
 
     `cut(problem, queries, keys, sorted_)` makes tiles of so many rows; sorted_: tiles of queries by length, else in the
     order of rows. `fields`: more parameters that the policy reads. `before`: kernels of the cut's steps. `terms`:
-    whether there are score terms besides a window. `apart`: dq has kernels of its own. `neighbours`: in place of the
-    block's, unless 0. `rising`: key heads in turn of those that rise, unless 0. `level`: of the terms (terms.cuh)
-    that kernels have where `terms` is False. `rests`: finds what rows' lse lack, where terms may be of any size.
-    `after`: the steps behind all others, which use so many bytes of workspace, given what they know of rests, and the
-    bytes in all.
+    what kernels with score terms besides a window read of a problem and a scale; None: there are none. `biases`: the
+    kernels of those terms' gradients. `apart`: dq has kernels of its own. `neighbours`: in place of the block's, unless
+    0. `rising`: key heads in turn of those that rise, unless 0. `level`: of the terms (terms.cuh) that kernels have
+    where `terms` is None. `rests`: finds what rows' lse lack, where terms may be of any size. `after`: the steps
+    behind all others, which use so many bytes of workspace, given what they know of rests, and the bytes in all.
     """
 
     name: str
@@ -78,7 +78,8 @@ class Arrangement:
     cut: Callable[..., Cut | str]
     fields: Mapping[str, str] = field(default_factory=dict)
     before: tuple[Kernel, ...] = ()
-    terms: bool = False
+    terms: Callable[[Problem, float], Mapping[str, Any]] | None = None
+    biases: tuple[str, ...] = ()
     apart: bool = False
     neighbours: int = 0
     rising: int = 0
@@ -91,8 +92,14 @@ class Arrangement:
         return Params(f"{name}{self.name}Params", **{**fields, **self.fields})
 
     def find_rests(self, p: Problem, workspace: int) -> tuple[list[Step], dict[str, int], int]:
-        """As `Rests.steps`, nothing where there are none."""
-        return self.rests.steps(p, workspace) if self.rests else ([], {}, workspace)
+        """As `Rests.steps`; none are found, or where there are no terms not even that is said."""
+        if self.rests:
+            return self.rests.steps(p, workspace)
+        return [], NO_RESTS if self.terms else {}, workspace
+
+    def kernels_of_biases(self, known: Sequence[Kernel]) -> tuple[Kernel, ...]:
+        """Those among the known ones that the terms' gradients take."""
+        return tuple(kernel for kernel in known if kernel.name in self.biases)
 
 
 def dense_cut(p: Problem, queries: int, keys: int, sorted_: bool) -> Cut:
@@ -102,7 +109,7 @@ def dense_cut(p: Problem, queries: int, keys: int, sorted_: bool) -> Cut:
     return Cut(desc.batch_size, -(-desc.query_len // queries), -(-desc.key_len // keys), sizes)
 
 
-DENSE = Arrangement("", "attention::Dense", strides, dense_cut, terms=True, rests=DENSE_RESTS)
+DENSE = Arrangement("", "attention::Dense", strides, dense_cut, terms=terms, biases=BIASES, rests=DENSE_RESTS)
 
 
 def gradient_kernels(
@@ -202,7 +209,7 @@ def _walk(p: Problem, d: int, t: Blocks | Groups, form: Arrangement, cut: Cut, a
     rising = desc.num_kv_heads * 7 // 8 if t.rises and not (form.apart or any_order) and desc.is_causal else 0
     one_by_one = desc.group == 1 and desc.window_left is None
     rising_len = TOGETHER // (each if one_by_one else each * t.neighbours)
-    rises = bool(rising and not more and (not form.terms or desc.query_len <= rising_len))
+    rises = bool(rising and not more and (cut.lists is not None or desc.query_len <= rising_len))
     stay = TOGETHER // (each * max(1, padded))  # key heads whose rows stay in the L2 cache
     in_turn = max(form.neighbours or t.neighbours, stay)
     if rises and one_by_one:
@@ -217,11 +224,11 @@ def gradient_steps(
     """Two steps, three where flash_finish makes dq; workspace: two numbers a row, turns, and the sums of dq."""
     desc = p.desc
     more = level(p, sinks=False) if form.terms else 0
-    if more and (why := refuse_terms(desc)):
-        return why
     cut = form.cut(p, t.queries, t.keys, False)
     if isinstance(cut, str):
         return cut
+    if more and (why := refuse_terms(cut.sizes["query_len"], cut.sizes["key_len"])):
+        return why
     heads, kv_heads = cut.batch * desc.num_heads, cut.batch * desc.num_kv_heads
     tiles, key_tiles = cut.tiles, cut.key_tiles
     padded, counters = tiles * t.queries, heads * tiles + 1
@@ -258,15 +265,16 @@ def gradient_steps(
         grid = (min(work_tiles, p.device.sms) if t.stays else work_tiles, 1, 1)
         kernel = f"gradients_{name}_{d}{'_rising' if walk.rises else LEVELS[more]}"
         params = common | gradients
-        params |= terms(p, desc.scale) if more else {}
+        params |= form.terms(p, desc.scale) if more and form.terms else {}
         params |= rests if more == 2 else {}
-        smem = t.smem(d) + (t.bias_smem() if more and p.mask is not None else 0)
+        smem = t.smem(d) + (t.bias_smem() if more and p.views.get("mask") is not None else 0)
         steps.append(Step(kernel, grid, params, {}, t.threads, smem))
         warps = heads * tiles * (t.queries // 16) * (d // 32)
         if warps and (any_order or (t.sides and summed)):
             steps.append(Step(f"{t.finish}_{name}_{d}", (-(-warps // 8), 1, 1), common | gradients))
     if form.terms:
-        biases, workspace = bias_steps(p, workspace, rests)
+        own = Rows(cut.batch, cut.sizes["query_len"], form.strides(p.y, p.dy))
+        biases, workspace = bias_steps(p, own, workspace, rests)
         steps += biases
     if form.after is not None:
         last, workspace = form.after(p, workspace, rests)
@@ -303,7 +311,7 @@ def _row(
         guarantee=ANY_ORDER if any_order else replace(IN_TURN, order=name),
         kernels=(
             *kernels,
-            *(MMA_KERNELS if form.terms else ()),
+            *form.kernels_of_biases(MMA_KERNELS),
             *(form.rests.kernels() if form.rests else ()),
             *form.before,
         ),

@@ -6,10 +6,10 @@ from typing import Any
 
 from ....core import Geometry, Guarantee, Kernel, Problem, Relative, Step, Variant
 from ....core.variant import aligned
-from ..score_terms import LEVELS, RESTS, TERMS, WINDOW, level, refuse_terms, terms, window
+from ..score_terms import LEVELS, RESTS, TERMS, WINDOW, level, refuse_terms, window
 from .backward import Arrangement
 from .backward_tile import BACKWARD_TILE, block_rows, shared_bytes
-from .bias_gradients import DELTA, DELTA_THREADS, bias_steps, delta_step
+from .bias_gradients import DELTA, DELTA_THREADS, Rows, bias_steps, delta_step
 from .bias_gradients import SIMT_KERNELS as BIAS_KERNELS
 from .forward import HEAD_DIMS, SINGLES, THREADS, head_dim, layout, split_scale, wide
 
@@ -38,10 +38,10 @@ def _geometry(p: Problem, form: Arrangement) -> Geometry | str:
         "d_k": desc.d_k, "d_v": desc.d_v, "causal": int(desc.is_causal),
     }  # fmt: skip
     suffix = LEVELS[level(p, sinks=False)] if form.terms else ""
-    if suffix:
-        if why := refuse_terms(desc):
+    if suffix and form.terms:
+        if why := refuse_terms(count, cut.sizes["key_len"]):
             return why
-        sizes |= terms(p, split_scale(desc)["scale"])
+        sizes |= form.terms(p, split_scale(desc)["scale"])
     summed = bool((p.dq is not None or p.dk is not None) and heads * count)
     workspace = cut.start + (aligned(heads * count * size) if p.dq is not None or p.dk is not None else 0)
     found, rests, workspace = form.find_rests(p, workspace)
@@ -60,7 +60,8 @@ def _geometry(p: Problem, form: Arrangement) -> Geometry | str:
         params["chunk"] = kv_heads if desc.is_causal else 1
         steps.append(Step(f"dkv{suffix}", (cut.key_tiles * kv_heads, 1, 1), params, {"D": d}, THREADS, smem))
     if form.terms:
-        more, workspace = bias_steps(p, workspace, rests, cut.start if summed else None)
+        own = Rows(cut.batch, count, form.strides(p.y, p.dy))
+        more, workspace = bias_steps(p, own, workspace, rests, cut.start if summed else None)
         steps += more
     if form.after is not None:
         last, workspace = form.after(p, workspace, rests)
@@ -68,7 +69,7 @@ def _geometry(p: Problem, form: Arrangement) -> Geometry | str:
     return Geometry(tuple(steps), workspace, layout(*views))
 
 
-def simt_row(form: Arrangement, may_spill: bool = True) -> Variant:
+def simt_row(form: Arrangement) -> Variant:
     """The row without tensor cores."""
     facts: dict[str, Any] = {"axes": {"D": HEAD_DIMS}, "threads": THREADS, "min_blocks": 2}
     kernels = [Kernel("delta", "flash_delta<{T}>", DELTA, {}, threads=DELTA_THREADS)]
@@ -86,11 +87,11 @@ def simt_row(form: Arrangement, may_spill: bool = True) -> Variant:
         elements=SINGLES,
         kernels=(
             *kernels,
-            *(BIAS_KERNELS if form.terms else ()),
+            *form.kernels_of_biases(BIAS_KERNELS),
             *(form.rests.kernels() if form.rests else ()),
             *form.before,
         ),
         # One chain of multiply-adds makes each sum; NumPy's products, the yardstick, add several chains in the end.
         guarantee=Guarantee(Relative(3), batch_invariant=True),
-        may_spill=may_spill,
+        may_spill=True,
     )

@@ -1,6 +1,6 @@
 """Gradients of the terms that attention adds to its scores: dmask, dslopes, dsinks (flash_bias_gradients.cu).
 
-A row of the backward appends `bias_steps(p, workspace)` to its steps, and SIMT_KERNELS or MMA_KERNELS to its kernels.
+A row of the backward appends `bias_steps(p, …)` to its steps, and SIMT_KERNELS or MMA_KERNELS to its kernels.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ SINKS = Params(
     batch_size="i64",
     query_len="i64",
     **RESTS,
+    **WINDOW,
+    **BACKWARD_TILE,
 )
 DELTA_THREADS = 256
 SINK_THREADS = 1024
@@ -78,6 +80,17 @@ def _kernels(name: str, call: str, threads: int) -> tuple[Kernel, ...]:
 # Two blocks a multiprocessor spill 500 bytes and are faster than one that does not (docs/design/attention-backward.md).
 SIMT_KERNELS = _kernels("flash_bias_gradients", "flash_bias_gradient", THREADS)
 MMA_KERNELS = _kernels("flash_bias_gradients_mma", "flash_bias_gradient_mma", 256)
+BIASES = tuple(kernel.name for kernel in MMA_KERNELS)
+SINKS_ALONE = ("bias_delta", "bias_sinks")  # of those, the ones for dsinks
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of y and dy that a kernel sees: `batch` times heads times `query_len`; strides of both."""
+
+    batch: int
+    query_len: int
+    strides: Any
 
 
 def delta_step(p: Problem, kernel: str, at: int, stride: Any, heads: int, query_len: int) -> Step:
@@ -95,30 +108,31 @@ def delta_step(p: Problem, kernel: str, at: int, stride: Any, heads: int, query_
 
 
 def bias_steps(
-    p: Problem, workspace: int, rests: Mapping[str, int], delta: int | None = None
+    p: Problem, rows: Rows, workspace: int, rests: Mapping[str, int], delta: int | None = None
 ) -> tuple[tuple[Step, ...], int]:
     """The steps that write the wanted ones of dmask, dslopes and dsinks, and the workspace's size with theirs.
 
-    workspace: bytes that the row's other steps use. rests: what they know of them (lse_rests.py). delta: its offset of
-    rowsum(dy y) of all rows, dense in the accumulator's element, if those steps leave it.
+    rows: those of y, dy and lse. workspace: bytes that the row's other steps use. rests: what they know of them
+    (lse_rests.py). delta: its offset of rowsum(dy y) of all rows, dense in the accumulator's element, if those steps
+    leave it.
     """
     desc, steps = p.desc, []
-    wanted = [g for g in (p.dmask, p.dslopes, p.dsinks) if g is not None and g.size]
-    if not wanted:
+    dmask, dslopes, dsinks = (p.views.get(name) for name in ("dmask", "dslopes", "dsinks"))
+    if not any(g is not None and g.size for g in (dmask, dslopes, dsinks)):
         return (), workspace
     if delta is None:
-        heads, delta = desc.batch_size * desc.num_heads, workspace
-        workspace += aligned(heads * desc.query_len * desc.element.acc.itemsize)
-        if heads * desc.query_len:
-            steps.append(delta_step(p, "bias_delta", delta, strides(p.y, p.dy), heads, desc.query_len))
+        heads, delta = rows.batch * desc.num_heads, workspace
+        workspace += aligned(heads * rows.query_len * desc.element.acc.itemsize)
+        if heads * rows.query_len:
+            steps.append(delta_step(p, "bias_delta", delta, rows.strides, heads, rows.query_len))
     parts = workspace
-    for name, view in (("dmask", p.dmask), ("dslopes", p.dslopes)):
+    for name, view in (("dmask", dmask), ("dslopes", dslopes)):
         if view is not None and view.size:
             made, end = _gradient(p, name, view, delta, parts, rests)
             steps += made
             workspace = max(workspace, end)
-    if p.dsinks is not None and p.dsinks.size:
-        params = {"delta": delta, "batch_size": desc.batch_size, "query_len": desc.query_len, **rests}
+    if dsinks is not None and dsinks.size:
+        params = {"delta": delta, "batch_size": rows.batch, "query_len": rows.query_len, **rests}
         steps.append(Step("bias_sinks", (desc.num_heads, 1, 1), params, {}, SINK_THREADS))
     return tuple(steps), workspace
 

@@ -44,7 +44,7 @@ class Embedded:
         for name in self.tables:
             if max(p.views[name].shape, default=0) >= 2**31:
                 return f"{name} has 2^31 or more elements along an axis"
-        return refuse_terms(p.desc)
+        return refuse_terms(p.desc.query_len, p.desc.key_len)
 
     def row(self, row: Variant, header: str) -> Variant:
         """A row of kernels with the formula behind the header that takes it."""

@@ -111,6 +111,15 @@ class Form:
     names: tuple[str, str, str, str] = ("q", "k", "v", "y")
     level: int = 0
 
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """Those of the kernels, by LEVEL of `Terms`."""
+        return (self.level,) if self.terms is None else tuple(LEVELS)
+
+    def of_level(self, more: int) -> Params:
+        """The parameters of a kernel."""
+        return self.terms if more and self.terms is not None else self.params
+
 
 def dense(
     p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads: int, smem: int, **more: Any
@@ -135,7 +144,7 @@ def _dense(p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads:
     more = level(p)
     if not more:
         return dense(p, kernel, axes, rows, threads, smem)
-    if why := refuse_terms(p.desc):
+    if why := refuse_terms(p.desc.query_len, p.desc.key_len):
         return why
     if more == 2:
         axes = {name: value for name, value in axes.items() if name != "WIDE"}
@@ -267,15 +276,14 @@ def _row(
 
     kernels = []
     for d in tilings:
-        for more in LEVELS if form.terms else (form.level,):
+        for more in form.levels:
             t = tiling(d, more)
             axes = {"WIDE": (True, False)} if more < 2 else {}
             call = t.call(d, f"{'{WIDE}' if axes else 'false'}, {form.work}, {more}")
-            params = form.terms if more and form.terms else form.params
             blocks = (t.terms[more - 1] if more else 0) or t.blocks
             kernel = f"{name}_{d}{LEVELS[more]}"
             facts: dict[str, Any] = {"threads": t.threads, "min_blocks": blocks, "source": t.source}
-            kernels.append(Kernel(kernel, call, params, axes, **facts))
+            kernels.append(Kernel(kernel, call, form.of_level(more), axes, **facts))
 
     def geometry(p: Problem) -> Geometry | str:
         if not_32 and max(p.desc.d_k, p.desc.d_v) <= 32:
@@ -373,13 +381,12 @@ def simt_row(form: Form) -> Variant:
         Kernel(
             name,
             f"flash_sdpa<{{T}}, {{D}}, {form.work}, {more}>",
-            params,
+            form.of_level(more),
             _axes(three),
             threads=THREADS,
             min_blocks=(3 if three else 2) - bool(more),
         )
-        for more, params in ((form.level, form.params), (1, form.terms), (2, form.terms))
-        if params is not None
+        for more in form.levels
         for three in (True, False)
         for name in (f"simt{'' if three else '_wide'}{LEVELS.get(more, '')}",)
     ]

@@ -28,6 +28,10 @@ _FIELDS: dict[str, Field] = {
 }  # fmt: skip
 
 
+NO_RESTS = {"rests": 0, "resummed": 0}
+"""What kernels that replay weights are given where nothing was found."""
+
+
 @dataclass(frozen=True)
 class Rests:
     """The kernel that finds them, under the terms of that level (terms.cuh), and its step.
@@ -48,7 +52,7 @@ class Rests:
 
     def steps(self, p: Problem, workspace: int) -> tuple[list[Step], dict[str, int], int]:
         """The step, after `workspace` bytes of others; what kernels that replay are given; and the bytes in all."""
-        desc, given = p.desc, {"rests": 0, "resummed": 0}
+        desc, given = p.desc, NO_RESTS
         heads = desc.batch_size * desc.num_heads
         adds = self.values is not None or (p.mask is not None and p.mask.element is not ElementKind.BOOL)
         if not (adds and heads * desc.query_len * desc.key_len):
