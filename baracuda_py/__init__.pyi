@@ -129,6 +129,7 @@ from .ops.attention.paged.batch_paged_extend import BatchPagedExtendPlan as Batc
 from .ops.attention.paged.batch_paged_prefill import BatchPagedPrefillArgs as BatchPagedPrefillArgs
 from .ops.attention.paged.batch_paged_prefill import BatchPagedPrefillDescriptor as BatchPagedPrefillDescriptor
 from .ops.attention.paged.batch_paged_prefill import BatchPagedPrefillPlan as BatchPagedPrefillPlan
+from .ops.attention.paged.batch_paged_prefill import PagedQueriesDescriptor as PagedQueriesDescriptor
 from .ops.attention.rope.qk_norm_rope import QkNormRopeArgs as QkNormRopeArgs
 from .ops.attention.rope.qk_norm_rope import QkNormRopeDescriptor as QkNormRopeDescriptor
 from .ops.attention.rope.qk_norm_rope import QkNormRopePlan as QkNormRopePlan

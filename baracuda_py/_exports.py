@@ -411,6 +411,7 @@ _BY_FAMILY = {
     "PagedKvAppendFp8Descriptor": "ops.attention.cache.paged_kv_append_fp8",
     "PagedKvAppendFp8Plan": "ops.attention.cache.paged_kv_append_fp8",
     "PagedKvAppendPlan": "ops.attention.cache.paged_kv_append",
+    "PagedQueriesDescriptor": "ops.attention.paged.batch_paged_prefill",
     "QkNormRopeArgs": "ops.attention.rope.qk_norm_rope",
     "QkNormRopeBackwardArgs": "ops.attention.rope.qk_norm_rope_backward",
     "QkNormRopeBackwardDescriptor": "ops.attention.rope.qk_norm_rope_backward",

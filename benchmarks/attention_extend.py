@@ -3,9 +3,9 @@
     python benchmarks/attention_extend.py [--csv [FILE]] [--rounds 6] [--only "8x32768"]
 
 bf16, 64/8 heads of 128, pages of 16 dealt out at random, causal at the end. "decode" is batch_paged_decode of one
-query, "prefill" batch_paged_prefill, "cudnn" the paged attention of nvidia-cudnn-frontend, where it is installed. TB/s count
-the keys and values once. Each result is checked against the others'. "bits" says whether the last query's output of a
-call with more queries has the bits that it has alone.
+query, "prefill" batch_paged_prefill, "cudnn" the paged attention of nvidia-cudnn-frontend, where it is installed. TB/s
+count the keys and values once. Each result is checked against the others'. "bits" says whether the last query's output
+of a call with more queries has the bits that it has alone.
 """
 
 from __future__ import annotations

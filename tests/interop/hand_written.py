@@ -369,6 +369,7 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "batch_paged_decode": lambda: _pages(2),
     "batch_paged_decode_fp8": _fp8_pages,
     "paged_kv_append_fp8": _fp8_append,
+    "batch_paged_extend": lambda: _pages(3),
     "batch_paged_prefill": lambda: _pages(3),
     "batch_ragged_prefill": lambda: (_packed(), {}),
     "batch_norm": lambda: ([made(2, 4, 4, 4)], {"training": True}),

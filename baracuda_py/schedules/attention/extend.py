@@ -117,8 +117,8 @@ class Extend:
         tiles = row_tiles(desc, rows)
         shared = {
             "sequences": 0, "parts": parts, "stats": stats, "bound_stride": p.qo_indptr.strides[0],
-            "batch": desc.batch_size, "total_q": desc.total_q, **window(desc), "units": units, "num_heads": desc.num_heads, "run": run,
-            "d_v": desc.d_v, "bottom_right": int(desc.causal_alignment == "bottom_right"),
+            "batch": desc.batch_size, "total_q": desc.total_q, **window(desc), "units": units,
+            "num_heads": desc.num_heads, "run": run, "d_v": desc.d_v, "bottom_right": int(desc.causal_alignment == "bottom_right"),
             "wide_bounds": int(p.qo_indptr.element.itemsize == 8),
             "unit_log2": math.log2(math.e) * (1 if terms else split["scale"]),
         }  # fmt: skip
@@ -179,8 +179,9 @@ class Extend:
 
         def geometry(p: Problem) -> Geometry | str:
             desc, d = p.desc, head_dim(p.desc, DIMS)
-            if isinstance(d, str) or (why := refuse(p)):
-                return d if isinstance(d, str) else why
+            why = d if isinstance(d, str) else refuse(p)
+            if why is not None or isinstance(d, str):
+                return why or str(d)
             aligned_rows = wide(*(p.views[n] for n in NAMES)) & 0b0111 == 0b0111
             groups = max(tilings) if aligned_rows and desc.max_seqlen_q * desc.group > 64 else 1
             t, rows = tilings[groups][d], 64 * groups
@@ -207,8 +208,9 @@ class Extend:
 
         def geometry(p: Problem) -> Geometry | str:
             d = head_dim(p.desc, FORWARD_DIMS)
-            if isinstance(d, str) or (why := refuse(p)):
-                return d if isinstance(d, str) else why
+            why = d if isinstance(d, str) else refuse(p)
+            if why is not None or isinstance(d, str):
+                return why or str(d)
             return self.geometry(p, "simt", {"D": d}, SIMT_ROWS, 1, (32 * SIMT_ROWS, 0))
 
         call = "batch_paged_extend_simt<{T}, {D}>"
@@ -238,7 +240,7 @@ def row_tiles(desc: Any, rows: int) -> int:
     """Blocks that share a sequence's rows: as many as the longest has tiles, but not much more than sequences have."""
     most = -(-desc.max_seqlen_q * desc.group // rows)
     mean = -(-desc.total_q * desc.group // (rows * max(desc.batch_size, 1)))
-    return max(1, min(most, 2 * mean))
+    return int(max(1, min(most, 2 * mean)))
 
 
 def refuse(p: Problem) -> str | None:

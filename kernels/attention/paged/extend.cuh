@@ -349,11 +349,10 @@ template <class T, bool SINGLE, class P> BARACUDA_D void extend_merge(const P& p
   }
   above = warp_reduce<Min>(above);
   Extended::Reach seen{0, 0};
-  A sink = none;
+  const A sink = p.sinks == nullptr ? none : static_cast<const A*>(p.sinks)[h * p.sink_stride];
   if (above >= 1 && above <= p.batch) {
     const Extended sequence = Extended::of(p, above - 1);
     seen = sequence.reach(p, static_cast<int>(t - sequence.row));
-    if (p.sinks != nullptr) sink = static_cast<const A*>(p.sinks)[h * p.sink_stride];
   }
   const bool some = seen.low < seen.high;
   const int low = some ? block_of(seen.low) : 0, high = some ? block_of(seen.high - 1) : -1;

@@ -1,35 +1,32 @@
 """batch_paged_extend: the newest queries of each sequence over its pages: decoding, speculation, trees, chunks.
 
 As `batch_paged_prefill`, but keys are summed in blocks that their positions alone decide, shared out between thread
-blocks. So a token's bits are the same whether its query comes alone, with other drafts or in a chunk of any size, whatever the
-batch, the pages and the company; and a few queries of a long sequence take about the time of one. SGLang's "extend",
-flashinfer.BatchPrefillWithPagedKVCacheWrapper with a custom mask.
+blocks. So a token's bits are the same whether its query comes alone, with other drafts or in a chunk of any size,
+whatever the batch, the pages and the company; and a few queries of a long sequence take about the time of one. SGLang's
+"extend", flashinfer.BatchPrefillWithPagedKVCacheWrapper with a custom mask.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ....core import Args, Array, ElementKind, Plan, Problem, Variant, number, operand, output
+from ....core import Args, Array, ElementKind, Plan, Problem, Variant, operand, output
 from ....calls.functional import functional
 from ....core.element import unrounded
 from ....calls.entries import entry
 from ....core.benchmark import Benchmark
 from ....schedules.attention.extend import extend_rows
-from ..dense.flash_sdpa import FlashSdpaDescriptor
 from ..dense.flash_sdpa import reference as dense
-from ..in_torch import attention, cached
+from ..in_torch import cached, packed
 from ..layouts import PAGE_LAYOUTS, Layouts
-from ..packed.ragged import heads_first, infer_batch, ragged_case, random_bounds, settled, wrong_bounds
+from ..packed.ragged import heads_first, random_bounds, settled, terms_of, unseeing
 from .batch_paged_decode import table_in_torch
-from .batch_paged_prefill import BatchPagedPrefillDescriptor
-from .page_tables import (
-    CACHE, INDEX, READ_TABLES, cells_of, check_lengths, random_ints, settle_cells, table_fields, table_params,
-)  # fmt: skip
+from .batch_paged_prefill import PagedQueries, PagedQueriesDescriptor, paged_case
+from .page_tables import CACHE, INDEX, READ_TABLES, cells_of, random_ints, table_fields, table_params
 
 
 def _values(p: Problem) -> Mapping[str, Any]:
@@ -37,16 +34,8 @@ def _values(p: Problem) -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchPagedExtendDescriptor(BatchPagedPrefillDescriptor):
-    """As BatchPagedPrefillDescriptor. softcap: s = softcap · tanh(s / softcap) if not 0 (Gemma 2).
-
-    A tree mask has max_seqlen_q columns.
-    """
-
-    softcap: float = number(0.0, minimum=0.0)
-
-    def alone(self, queries: int, keys: int) -> FlashSdpaDescriptor:
-        return replace(super().alone(queries, keys), softcap=self.softcap)
+class BatchPagedExtendDescriptor(PagedQueriesDescriptor):
+    """As PagedQueriesDescriptor. A tree mask has max_seqlen_q columns."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -90,21 +79,18 @@ def reference(
     sinks: Any = None, wanted: set[str], store: Any = unrounded, **tables: Any,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in the dtype q comes in: `flash_sdpa` of each sequence; only cells that are seen are read."""
-    y = np.zeros((*q.shape[:2], desc.d_v), q.dtype)
-    lse = np.full((desc.num_heads, desc.total_q), -np.inf, q.dtype)
+    y, lse = unseeing(desc, sinks, q.dtype)
     ends = settled(qo_indptr, desc.total_q)
-    slopes = None if slopes is None else np.broadcast_to(slopes, (desc.batch_size, desc.num_heads))
     for b in range(desc.batch_size):
         rows = slice(ends[b], ends[b + 1])
         page, cell, _ = cells_of(desc, b, **tables, gaps=False)
         one = desc.alone(rows.stop - rows.start, len(page))
         if one.query_len:
             k, v = (cache[page, :, cell].swapaxes(0, 1)[None] for cache in (k_cache, v_cache))
-            mask = None if tree_mask is None else tree_rows(tree_mask[rows], one.query_len, one.key_len)[None, None]
-            made = dense(
-                one, q=heads_first(q, rows), k=k, v=v, mask=mask, slopes=None if slopes is None else slopes[b : b + 1],
-                sinks=sinks, wanted=wanted, store=store,
-            )  # fmt: skip
+            more = terms_of(desc, b, one, slopes=slopes, sinks=sinks)
+            if tree_mask is not None:
+                more["mask"] = tree_rows(tree_mask[rows], one.query_len, one.key_len)
+            made = dense(one, q=heads_first(q, rows), k=k, v=v, **more, wanted=wanted, store=store)
             y[rows] = made["y"][0].swapaxes(0, 1)
             lse[:, rows] = made["lse"][0]
     return {"y": y, "lse": lse}
@@ -115,32 +101,19 @@ def in_torch(
     slopes: Any = None, sinks: Any = None, wanted: set[str], **tables: Any,
 ) -> Any:  # fmt: skip
     """Attention of each sequence over its tokens, gathered."""
-    made = {"y": q.new_zeros(*q.shape[:2], desc.d_v)}
-    if "lse" in wanted:
-        made["lse"] = q.new_full((desc.num_heads, q.shape[0]), -torch.inf)
+
+    def keys(b: int) -> tuple[Any, ...]:
+        return tuple(cached(torch, desc, b, cache, tables) for cache in (k_cache, v_cache))
+
     ends = torch.cummax(qo_indptr.long().clamp(0, q.shape[0]), 0)[0].tolist()
-    for b in range(desc.batch_size):
-        rows = slice(ends[b], ends[b + 1])
-        n = rows.stop - rows.start
-        k, v = (cached(torch, desc, b, cache, tables) for cache in (k_cache, v_cache))
-        if not n:
-            continue
-        shift = len(k) - n if desc.causal_alignment == "bottom_right" else 0
-        mask = None
-        if tree_mask is not None:
-            own = torch.arange(len(k), device=q.device) - (len(k) - n)
-            mask = tree_mask[rows][:, own.clamp(0, n - 1)] | (own < 0)
-        facts = {"scale": desc.scale, "causal": desc.is_causal, "left": desc.window_left, "right": desc.window_right}
-        operands = (x.transpose(0, 1)[None] for x in (q[rows], k, v))
-        one = attention(
-            torch, *operands, shift=shift, softcap=desc.softcap, mask=mask, sinks=sinks, **facts,
-            slopes=None if slopes is None else slopes.expand(desc.batch_size, desc.num_heads)[b : b + 1],
-            only_y="lse" not in wanted,
-        )  # fmt: skip
-        made["y"][rows] = one["y"][0].transpose(0, 1)
-        if "lse" in made:
-            made["lse"][:, rows] = one["lse"][0]
-    return made
+
+    def mask(b: int, queries: int, keys: int) -> Any:
+        rows = tree_mask[ends[b] : ends[b] + queries]
+        own = torch.arange(keys, device=q.device) - (keys - queries)
+        there = torch.cat([rows, rows.new_zeros(queries, 1)], 1)[:, own.clamp(0, rows.shape[1])]
+        return there | (own < 0)
+
+    return packed(torch, desc, q, keys, qo_indptr, wanted, slopes, sinks, None if tree_mask is None else mask)
 
 
 def _tables(torch: Any, desc: Any) -> dict[str, Any]:
@@ -161,11 +134,11 @@ def _benchmarks(*sizes: tuple[int, int, int]) -> tuple[Benchmark, ...]:
     )  # fmt: skip
 
 
-class BatchPagedExtendPlan(Plan):
-    """y = softmax(s) v of each sequence's newest queries over the tokens of its pages; s is scale · q kᵀ with its terms.
+class BatchPagedExtendPlan(PagedQueries, Plan):
+    """y = softmax(s) v of each sequence's newest queries over the tokens of its pages; s: scale · q kᵀ with its terms.
 
     A query's bits follow from its own position, its sequence and the row: not from the other queries, sequences or
-    pages. Rows of no sequence get zeros and lse -inf; a row without keys zeros, and without a sink lse -inf.
+    pages. Rows of no sequence, and those without keys, get zeros and, without a sink, lse -inf.
     """
 
     op = "attention.batch_paged_extend"
@@ -181,42 +154,9 @@ class BatchPagedExtendPlan(Plan):
     torch = staticmethod(in_torch)
     benchmarks = _benchmarks((32, 8192, 1), (32, 8192, 8), (32, 8192, 16), (1, 131072, 8), (1, 2048, 1))
 
-    @classmethod
-    def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
-        check_lengths(views)
-
     @staticmethod
     def case(draw: Any) -> BatchPagedExtendDescriptor:
-        facts = ragged_case(draw)
-        batch, page = facts["batch_size"], draw.sizes(4, 1, 3, 16, 64, 256)
-        each = -(-facts.pop("total_k") // page)
-        padded = draw.flag()
-        return BatchPagedExtendDescriptor(
-            **facts, num_pages=batch * each + draw.integer(0, 2), page_size=page, max_pages=each if padded else 0,
-            num_indices=0 if padded else batch * each + draw.integer(0, 2),
-            max_cache_len=draw.choice((None, each * page)), softcap=draw.choice((0.0, 0.0, 0.7, 30.0)),
-            max_seqlen_q=draw.choice((None, 5)),
-        )  # fmt: skip
-
-    @classmethod
-    def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
-        settle_cells(desc, arrays)
-
-    @classmethod
-    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
-        infer_batch(shapes, facts, "qo_indptr")
-
-    @classmethod
-    def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
-        found = wrong_bounds(arrays["qo_indptr"], desc.total_q, desc.max_seqlen_q, "qo_indptr")
-        tables = {name: arrays.get(name) for name in READ_TABLES}
-        return found or next(
-            (w for b in range(desc.batch_size) if (w := cells_of(desc, b, **tables, gaps=False)[2])), None
-        )
-
-    @classmethod
-    def flops(cls, desc: BatchPagedExtendDescriptor) -> int:
-        return 2 * desc.num_heads * desc.pairs * (desc.d_k + desc.d_v)
+        return BatchPagedExtendDescriptor(**paged_case(draw) | {"max_seqlen_q": draw.choice((None, 5))})
 
 
 _call = functional(BatchPagedExtendPlan, layouts=Layouts(("k_cache", "v_cache"), PAGE_LAYOUTS))

@@ -41,11 +41,11 @@ _FORM = paged_form("qo_indptr", table_fields(READ_TABLES), _values)
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchPagedPrefillDescriptor(RaggedDescriptor):
+class PagedQueriesDescriptor(RaggedDescriptor):
     """Keys and values are in num_pages pages of page_size tokens.
 
     max_pages: columns of a padded page table. num_indices: length of the page list of a compressed one. max_cache_len:
-    tokens a sequence has at most, None what the table has room for. mask_bytes: length of a mask of bits.
+    tokens a sequence has at most, None what the table has room for.
     """
 
     num_pages: int = extent()
@@ -53,7 +53,6 @@ class BatchPagedPrefillDescriptor(RaggedDescriptor):
     max_pages: int = extent(0)
     num_indices: int = extent(0)
     max_cache_len: int = cache_len()
-    mask_bytes: int = extent(0)
 
     @property
     def key_len(self) -> int:
@@ -68,6 +67,13 @@ class BatchPagedPrefillDescriptor(RaggedDescriptor):
     def total_k(self) -> int:
         """No more keys than that."""
         return self.batch_size * self.max_cache_len
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchPagedPrefillDescriptor(PagedQueriesDescriptor):
+    """As PagedQueriesDescriptor. mask_bytes: length of a mask of bits."""
+
+    mask_bytes: int = extent(0)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -140,7 +146,48 @@ def _tables(torch: Any, desc: Any) -> dict[str, Any]:
     return table_in_torch(torch, desc) | {"qo_indptr": bounds}
 
 
-class BatchPagedPrefillPlan(Plan):
+class PagedQueries:
+    """What the plans of packed queries over pages share."""
+
+    @classmethod
+    def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
+        check_lengths(views)
+
+    @classmethod
+    def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
+        settle_cells(desc, arrays)
+
+    @classmethod
+    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
+        infer_batch(shapes, facts, "qo_indptr")
+
+    @classmethod
+    def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
+        found = wrong_bounds(arrays["qo_indptr"], desc.total_q, desc.max_seqlen_q, "qo_indptr")
+        tables = {name: arrays.get(name) for name in READ_TABLES}
+        return found or next(
+            (w for b in range(desc.batch_size) if (w := cells_of(desc, b, **tables, gaps=False)[2])), None
+        )
+
+    @classmethod
+    def flops(cls, desc: PagedQueriesDescriptor) -> int:
+        return 2 * desc.num_heads * desc.pairs * (desc.d_k + desc.d_v)
+
+
+def paged_case(draw: Any) -> dict[str, Any]:
+    """Fields of a PagedQueriesDescriptor for tests."""
+    facts = ragged_case(draw)
+    batch, page = facts["batch_size"], draw.sizes(4, 1, 3, 16, 64, 256)
+    each = -(-facts.pop("total_k") // page)
+    padded = draw.flag()
+    return facts | {
+        "num_pages": batch * each + draw.integer(0, 2), "page_size": page, "max_pages": each if padded else 0,
+        "num_indices": 0 if padded else batch * each + draw.integer(0, 2),
+        "max_cache_len": draw.choice((None, each * page)),
+    }  # fmt: skip
+
+
+class BatchPagedPrefillPlan(PagedQueries, Plan):
     """`FlashSdpaPlan` of each sequence's queries over the tokens that its pages hold, bit for bit.
 
     Rows of no sequence, and those of one without tokens, get zeros and lse -inf, or the sink's.
@@ -172,36 +219,12 @@ class BatchPagedPrefillPlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> BatchPagedPrefillDescriptor:
-        facts = ragged_case(draw)
-        batch, page = facts["batch_size"], draw.sizes(4, 1, 3, 16, 64, 256)
-        each = -(-facts.pop("total_k") // page)
-        padded = draw.flag()
-        return BatchPagedPrefillDescriptor(
-            **facts, num_pages=batch * each + draw.integer(0, 2), page_size=page, max_pages=each if padded else 0,
-            num_indices=0 if padded else batch * each + draw.integer(0, 2),
-            max_cache_len=draw.choice((None, each * page)), mask_bytes=draw.choice((0, 30, 2000)),
-        )  # fmt: skip
+        return BatchPagedPrefillDescriptor(**paged_case(draw), mask_bytes=draw.choice((0, 30, 2000)))
 
     @classmethod
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
         settle_cells(desc, arrays)
         settle_mask(arrays)
-
-    @classmethod
-    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
-        infer_batch(shapes, facts, "qo_indptr")
-
-    @classmethod
-    def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
-        found = wrong_bounds(arrays["qo_indptr"], desc.total_q, desc.max_seqlen_q, "qo_indptr")
-        tables = {name: arrays.get(name) for name in READ_TABLES}
-        return found or next(
-            (w for b in range(desc.batch_size) if (w := cells_of(desc, b, **tables, gaps=False)[2])), None
-        )
-
-    @classmethod
-    def flops(cls, desc: BatchPagedPrefillDescriptor) -> int:
-        return 2 * desc.num_heads * desc.pairs * (desc.d_k + desc.d_v)
 
 
 _call = functional(BatchPagedPrefillPlan, layouts=Layouts(("k_cache", "v_cache"), PAGE_LAYOUTS))
