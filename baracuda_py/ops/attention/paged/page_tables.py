@@ -164,12 +164,12 @@ def _wrapped(n: int) -> int:
 
 def cells_of(
     desc: Any, b: int, *, page_table: Any = None, kv_indices: Any = None, kv_indptr: Any = None,
-    kv_last_page_len: Any = None, lengths: Any = None, gaps: bool = True, window: int | None = None,
+    kv_last_page_len: Any = None, lengths: Any = None, gaps: bool = True, window: int | None = None, spared: int = 0,
 ) -> tuple[Any, Any, str | None]:  # fmt: skip
     """The pages and cells, in order, of sequence b's tokens, and the first thing wrong with its tables.
 
     gaps: the tokens of a missing page are left out; else they end the sequence. window: only the last token and as many
-    before it.
+    before it. spared: so many tokens at the end are left out.
     """
     if page_table is not None:
         named, row = desc.max_pages, np.asarray(page_table[b])
@@ -184,7 +184,7 @@ def cells_of(
         given = _wrapped((named - 1) * desc.page_size + int(kv_last_page_len[b])) if named else 0
     length = max(0, min(given, desc.max_cache_len, len(row) * desc.page_size))
     wrong = None if given == length else f"sequence {b} has {given} tokens and room for {length}"
-    place = np.arange(0 if window is None else max(0, length - 1 - window), length)
+    place = np.arange(0 if window is None else max(0, length - 1 - window), max(0, length - spared))
     page = row[place // desc.page_size].astype(np.int64) if len(place) else np.zeros(0, np.int64)
     there = (page >= 0) & (page < desc.num_pages)
     if wrong is None and not there.all():

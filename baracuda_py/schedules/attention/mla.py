@@ -1,0 +1,89 @@
+"""Multi-head latent attention from a paged cache of latents: geometry and rows (docs/design/mla.md).
+
+Keys are cut into splits that begin at multiples of SPLIT, so that what a row adds, and in which order, follows from the
+positions that it sees alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ...core import ArchSku, ElementKind, Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant
+from ...core.variant import aligned
+from .dense.forward import HALVES, SINGLES, TENSOR_CORES, layout, split_scale, wide
+
+SPLIT = 1024  # keys of a split
+LATENTS = (128, 512)  # widths of the latent that tensor-core kernels are made for
+ROPE = 64  # columns with positions, at most
+SIMT_ROWS = 8
+THREADS = 256
+MMA_ROWS = MMA_KEYS = 32
+WGMMA_ROWS = WGMMA_KEYS = 64
+
+
+def params(name: str, tables: Mapping[str, Any]) -> tuple[Params, Params]:
+    """The parameters of the kernels that take splits, and of the one that merges them."""
+    shared: dict[str, Any] = {
+        **tables, "parts": "workspace", "stats": "workspace", "scale": "f64", "max_len": "i64", "splits": "i64",
+        "queries": "i32", "heads": "i32", "d_latent": "i32", "split_keys": SPLIT,
+    }  # fmt: skip
+    split = Params(
+        f"{name}Params", q="ptr", cache="ptr", status="status", q_stride="i64[3]", cache_stride="i64[2]", sign="f64",
+        tiles="i32", d_rope="i32", wide="i32", simt_rows=SIMT_ROWS, most_latent=LATENTS[-1], rope_columns=ROPE,
+        **shared,
+    )  # fmt: skip
+    return split, Params(f"{name}MergeParams", y="ptr", lse="ptr", y_stride="i64[3]", **shared)
+
+
+class Rows:
+    """The rows of a page: its Params, and the values of the tables' fields for a problem."""
+
+    def __init__(self, name: str, fields: Mapping[str, Any], values: Callable[[Problem], Mapping[str, Any]]) -> None:
+        self.split, self.merge = params(name, fields)
+        self.values = values
+
+    def _geometry(self, p: Problem, kernel: str, rows: int, axes: Mapping[str, Any], smem: int) -> Geometry | str:
+        desc = p.desc
+        if max(desc.max_cache_len, desc.page_size, desc.num_pages) >= 2**31 - 2**20:
+            return "2^31 - 2^20 positions or pages or more"
+        if desc.d_latent > LATENTS[-1] or desc.d_rope > ROPE:
+            return f"d_latent {desc.d_latent} and d_rope {desc.d_rope} are beyond {LATENTS[-1]} and {ROPE}"
+        count = desc.num_queries * desc.num_heads
+        splits, tiles = -(-desc.max_cache_len // SPLIT), -(-count // rows)
+        size, total = desc.element.acc.itemsize, desc.batch_size * count
+        stats = aligned(total * splits * -(-desc.d_latent // 8) * 8 * size)
+        scale = split_scale(desc)
+        shared: dict[str, Any] = {
+            **self.values(p), "parts": 0, "stats": stats, "scale": scale["scale"], "max_len": desc.max_cache_len,
+            "splits": splits, "queries": desc.num_queries, "heads": desc.num_heads, "d_latent": desc.d_latent,
+        }  # fmt: skip
+        pieces = desc.d_latent % 8 == 0 and wide(p.q, p.cache) == 0b11
+        split = {
+            "q_stride": p.q.strides[:-1], "cache_stride": p.cache.strides[:-1], "sign": scale["sign"], "tiles": tiles,
+            "d_rope": desc.d_rope, "wide": int(pieces), **shared,
+        }  # fmt: skip
+        steps = (
+            Step(kernel, (tiles * splits * desc.batch_size, 1, 1), split, axes, THREADS, smem),
+            Step("merge", (total, 1, 1), {"y_stride": p.y.strides[:-1], **shared}, {}, THREADS),
+        )
+        workspace = stats + aligned(total * splits * 2 * size)
+        return Geometry(tuple(s for s in steps if s.grid[0]), workspace, layout(p.q, p.cache, p.y))
+
+    def _merge(self) -> Kernel:
+        return Kernel("merge", "mla_decode_merge<{T}>", self.merge, threads=THREADS)
+
+    def simt(self) -> Variant:
+        """The row of float32 and float64."""
+
+        def geometry(p: Problem) -> Geometry | str:
+            keys = 64 // p.desc.element.itemsize
+            smem = (SIMT_ROWS + keys) * p.desc.width * p.desc.element.acc.itemsize
+            return self._geometry(p, "simt", SIMT_ROWS, {}, smem)
+
+        return Variant(
+            "split_k", geometry, source="attention/mla/mla_decode.cu", elements=SINGLES,
+            kernels=(Kernel("simt", "mla_decode_simt<{T}>", self.split, threads=THREADS), self._merge()),
+            guarantee=Guarantee(Relative(2), batch_invariant=True),
+        )  # fmt: skip
