@@ -31,8 +31,7 @@ def params(name: str, tables: Mapping[str, Any]) -> tuple[Params, Params]:
     }  # fmt: skip
     split = Params(
         f"{name}Params", q="ptr", cache="ptr", status="status", q_stride="i64[3]", cache_stride="i64[2]", sign="f64",
-        tiles="i32", d_rope="i32", wide="i32", simt_rows=SIMT_ROWS, most_latent=LATENTS[-1], rope_columns=ROPE,
-        **shared,
+        tiles="i32", d_rope="i32", wide="i32", rope_columns=ROPE, **shared,
     )  # fmt: skip
     return split, Params(f"{name}MergeParams", y="ptr", lse="ptr", y_stride="i64[3]", **shared)
 
@@ -82,8 +81,24 @@ class Rows:
             smem = (SIMT_ROWS + keys) * p.desc.width * p.desc.element.acc.itemsize
             return self._geometry(p, "simt", SIMT_ROWS, {}, smem)
 
+        call = f"mla_decode_simt<{{T}}, {SIMT_ROWS}, {LATENTS[-1]}>"
         return Variant(
             "split_k", geometry, source="attention/mla/mla_decode.cu", elements=SINGLES,
-            kernels=(Kernel("simt", "mla_decode_simt<{T}>", self.split, threads=THREADS), self._merge()),
+            kernels=(Kernel("simt", call, self.split, threads=THREADS), self._merge()),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
+        )  # fmt: skip
+
+    def mma(self) -> Variant:
+        """The row of mma.sync."""
+
+        def geometry(p: Problem) -> Geometry | str:
+            d = next((d for d in LATENTS if p.desc.d_latent <= d), LATENTS[-1])
+            smem = 2 * (MMA_ROWS + MMA_KEYS) * (d + ROPE) + 2 * MMA_ROWS * MMA_KEYS + 4 * MMA_ROWS * (MMA_KEYS + 5)
+            return self._geometry(p, "mma", MMA_ROWS, {"D": d}, smem)
+
+        call = "mla_decode_mma<{T}, {D}>"
+        return Variant(
+            "split_k_mma", geometry, source="attention/mla/mla_decode_mma.cu", elements=HALVES, design=ArchSku.SM80,
+            kernels=(Kernel("mma", call, self.split, {"D": LATENTS}, threads=THREADS, min_blocks=1), self._merge()),
+            guarantee=replace(TENSOR_CORES, order="mma"),
         )  # fmt: skip

@@ -34,6 +34,7 @@ struct Sequence {
 };
 
 // Where the cell of a position is: its page's entry as the table has it, which nothing waits for before `find`.
+constexpr i64 nowhere = numeric<i64>::lowest();
 template <class P> struct Cell {
   Pages::Entry entry;
   i64 cell;
@@ -41,12 +42,12 @@ template <class P> struct Cell {
     const i64 slot = slot_of<i32>(p, static_cast<u64>(position), cell);  // positions lie below 2^31
     entry = of.pages.entry(position < of.length ? slot : -1);
   }
-  // The cell's offset, or below 0 where the page is missing, which a checked run reports.
+  // The cell's offset, of either sign, or `nowhere` where the page is missing, which a checked run reports.
   BARACUDA_D i64 find(const P& p, const Sequence& of, bool wanted) const {
     const i64 page = of.pages.index(entry);
     if (wanted && of.pages.exists(page)) return page * p.cache_stride[0] + cell * p.cache_stride[1];
     if (wanted && p.status != nullptr) atomicOr(p.status, 1u);
-    return -1;
+    return nowhere;
   }
 };
 
@@ -59,18 +60,14 @@ template <class P> struct Share {
 
   BARACUDA_D Share(const P& p, int rows) : Share(p, rows, blockIdx.x / static_cast<u32>(p.tiles)) {}
   // The number of keys that a row of the block sees; rows past the last see what it sees.
-  BARACUDA_D i64 seen(const P& p, int row) const {
-    return sequence.seen(p, (first + min(row, count - 1)) / p.heads);
-  }
+  BARACUDA_D i64 seen(const P& p, int row) const { return sequence.seen(p, (first + min(row, count - 1)) / p.heads); }
   // Where row r of the block begins in an operand of [batch, queries, heads, …].
   BARACUDA_D i64 at(const P& p, const i64 (&stride)[3], int r) const {
     const int query = (first + r) / p.heads;
     return b * stride[0] + query * stride[1] + (first + r - query * p.heads) * stride[2];
   }
   // The number of the partial of row r.
-  BARACUDA_D i64 part(const P& p, int r) const {
-    return (b * p.queries * p.heads + first + r) * p.splits + split;
-  }
+  BARACUDA_D i64 part(const P& p, int r) const { return (b * p.queries * p.heads + first + r) * p.splits + split; }
 
  private:
   BARACUDA_D Share(const P& p, int rows, u32 unit)
@@ -103,8 +100,8 @@ template <class T, class P> BARACUDA_D void mla_decode_merge(const P& p) {
   for (int n = 0; n < splits; ++n) {
     total = math::fma(decoding::exp2_fast((stats[2 * n] - base) * c), stats[2 * n + 1], total);
   }
-  T* const y = static_cast<T*>(p.y) + b * p.y_stride[0] + query * p.y_stride[1] +
-               (row - query * p.heads) * p.y_stride[2];
+  T* const y =
+      static_cast<T*>(p.y) + b * p.y_stride[0] + query * p.y_stride[1] + (row - query * p.heads) * p.y_stride[2];
   for (int d = threadIdx.x; d < p.d_latent; d += blockDim.x) {
     A sum = A(0);
 #pragma unroll 4

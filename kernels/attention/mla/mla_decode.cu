@@ -7,10 +7,10 @@
 
 namespace baracuda {
 
-template <class T, class P> BARACUDA_D void mla_decode_simt(const P& p) {
+template <class T, int ROWS, int LATENT, class P> BARACUDA_D void mla_decode_simt(const P& p) {
   using namespace mla;
   using A = acc_t<T>;
-  constexpr int ROWS = simt_rows, KEYS = 64 / sizeof(T), EACH = most_latent / warp_size;
+  constexpr int KEYS = 64 / sizeof(T), EACH = LATENT / warp_size;
   static_assert(KEYS <= warp_size, "a lane has a key's score");
   __shared__ int there[KEYS];
   BARACUDA_DYNAMIC_SMEM(A, queries);  // [ROWS][width]
@@ -37,8 +37,8 @@ template <class T, class P> BARACUDA_D void mla_decode_simt(const P& p) {
       Cell<P> cell;
       cell.look(p, share.sequence, k0 + n);
       const i64 at = cell.find(p, share.sequence, true);
-      if (lane == 0) there[n] = at >= 0;
-      if (at < 0) continue;
+      if (lane == 0) there[n] = at != nowhere;
+      if (at == nowhere) continue;
       const T* const from = static_cast<const T*>(p.cache) + at;
       for (int d = lane; d < width; d += warp_size) tile[n * width + d] = to_acc(from[d]);
     }
