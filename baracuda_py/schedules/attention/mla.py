@@ -36,6 +36,11 @@ def params(name: str, tables: Mapping[str, Any]) -> tuple[Params, Params]:
     return split, Params(f"{name}MergeParams", y="ptr", lse="ptr", y_stride="i64[3]", **shared)
 
 
+def _latent(p: Problem) -> int:
+    """The width that a kernel takes the latent for; what is too wide is refused by `Rows`."""
+    return next((d for d in LATENTS if p.desc.d_latent <= d), LATENTS[-1])
+
+
 class Rows:
     """The rows of a page: its Params, and the values of the tables' fields for a problem."""
 
@@ -88,11 +93,27 @@ class Rows:
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         )  # fmt: skip
 
+    def wgmma(self) -> Variant:
+        """The row of Hopper's tensor cores."""
+
+        def geometry(p: Problem) -> Geometry | str:
+            d = _latent(p)
+            smem = 1024 + 2 * (WGMMA_ROWS + 2 * WGMMA_KEYS) * (d + ROPE) + 2 * WGMMA_ROWS * WGMMA_KEYS + 4 * WGMMA_ROWS
+            return self._geometry(p, "wgmma", WGMMA_ROWS, {"D": d}, smem)
+
+        call = "mla_decode_wgmma<{T}, {D}>"
+        return Variant(
+            "split_k_wgmma", geometry, source="attention/mla/mla_decode_wgmma.cu", elements=HALVES,
+            design=ArchSku.SM90A,
+            kernels=(Kernel("wgmma", call, self.split, {"D": LATENTS}, threads=THREADS, min_blocks=1), self._merge()),
+            guarantee=replace(TENSOR_CORES, order="wgmma"),
+        )  # fmt: skip
+
     def mma(self) -> Variant:
         """The row of mma.sync."""
 
         def geometry(p: Problem) -> Geometry | str:
-            d = next((d for d in LATENTS if p.desc.d_latent <= d), LATENTS[-1])
+            d = _latent(p)
             smem = 2 * (MMA_ROWS + MMA_KEYS) * (d + ROPE) + 2 * MMA_ROWS * MMA_KEYS + 4 * MMA_ROWS * (MMA_KEYS + 5)
             return self._geometry(p, "mma", MMA_ROWS, {"D": d}, smem)
 

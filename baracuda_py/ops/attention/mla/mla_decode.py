@@ -155,7 +155,7 @@ class MlaDecodePlan(Plan):
         "a length is clamped to [0, max_cache_len] and to its sequence's pages; a token whose page is not in "
         "[0, num_pages) is left out; cells that no query sees are never read"
     )
-    variants: ClassVar[tuple[Variant, ...]] = (ROWS.mma(), ROWS.simt())
+    variants: ClassVar[tuple[Variant, ...]] = (ROWS.wgmma(), ROWS.mma(), ROWS.simt())
     torch = staticmethod(in_torch)
     benchmarks = (
         _benchmark(16, 128, 1, 4096),
