@@ -6,11 +6,11 @@ positions that it sees alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ...core import ArchSku, ElementKind, Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant
+from ...core import ArchSku, Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant
 from ...core.variant import aligned
 from .dense.forward import HALVES, SINGLES, TENSOR_CORES, layout, split_scale, wide
 

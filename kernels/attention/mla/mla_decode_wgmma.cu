@@ -145,6 +145,7 @@ template <class T, int D, class P> BARACUDA_D void mla_decode_wgmma(const P& p) 
       row_sum, group, row0,    low,   limit,   static_cast<float>(p.scale * 1.4426950408889634)};
   CellCopies<KEYS, D, 128, T, P> cells(p, share, static_cast<int>(threadIdx.x) % 128);
   copy_queries<ROWS, D, Walk::THREADS>(p, share, queries);
+  cp_async_commit();
   if (group == 1) cells.copy(tiles, there[0]);
 
   int stage = 0;
