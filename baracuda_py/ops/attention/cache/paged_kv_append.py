@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan,
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan,
     Problem, Step, Variant, View, element, extent, inout, operand,
 )  # fmt: skip
 from ....calls.functional import functional
@@ -22,7 +22,9 @@ from ....schedules.map import divider
 from .kv_cache_append import ELEMENTS, reach, word_bytes
 from ..layouts import PAGE_LAYOUTS, Layouts, check_heads
 from .kv_cache_append import word_axes
-from ..paged.page_tables import INDEX, TABLES, check_tables, locate, random_ints, settle, table_fields, table_params
+from ..paged.page_tables import (
+    INDEX, TABLES, check_new_tokens, locate, random_ints, settle, table_fields, table_params,
+)  # fmt: skip
 from ....core.benchmark import BYTES, Benchmark
 
 THREADS = 128
@@ -233,15 +235,7 @@ class PagedKvAppendPlan(Plan):
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
-        there = {name for name in TABLES if views[name] is not None}
-        check_tables(views)
-        if ("cache_offsets" in there) == ("kv_last_page_len" in there) or {"page_table", "kv_last_page_len"} <= there:
-            raise InvalidProblemError("give cache_offsets or, with kv_indices, kv_last_page_len in its place")
-        if "token_indptr" not in there and desc.num_tokens % max(desc.batch_size, 1):
-            raise InvalidProblemError(
-                f"without token_indptr every sequence gets as many tokens; k_new has {desc.num_tokens} for batch_size "
-                f"{desc.batch_size}"
-            )
+        check_new_tokens(desc, views, "k_new")
 
     @staticmethod
     def case(draw: Any) -> PagedKvAppendDescriptor:

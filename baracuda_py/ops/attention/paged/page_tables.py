@@ -73,14 +73,33 @@ def sequence_of(token: Any, token_indptr: Any) -> Any:
     return low
 
 
-def locate(
+def check_new_tokens(desc: Any, views: Mapping[str, Any], new: str) -> None:
+    """Refuse tables of new tokens, those of the operand `new`, that do not go together."""
+    there = {name for name in TABLES if views[name] is not None}
+    check_tables(views)
+    if ("cache_offsets" in there) == ("kv_last_page_len" in there) or {"page_table", "kv_last_page_len"} <= there:
+        raise InvalidProblemError("give cache_offsets or, with kv_indices, kv_last_page_len in its place")
+    if "token_indptr" not in there and desc.num_tokens % max(desc.batch_size, 1):
+        raise InvalidProblemError(
+            f"without token_indptr every sequence gets as many tokens; {new} has {desc.num_tokens} for batch_size "
+            f"{desc.batch_size}"
+        )
+
+
+def locate(desc: Any, **tables: Any) -> tuple[Any, Any, Any, int | None]:
+    """The tokens that have a place, their pages and cells, and the first token that should have one and has none."""
+    token, page, cell, _, bad = placed(desc, **tables)
+    return token, page, cell, bad
+
+
+def placed(
     desc: Any, *, page_table: Any = None, cache_offsets: Any = None, token_indptr: Any = None, kv_indices: Any = None,
     kv_indptr: Any = None, kv_last_page_len: Any = None,
-) -> tuple[Any, Any, Any, int | None]:  # fmt: skip
-    """The tokens that have a place, their pages and cells, and the first token that should have one and has none."""
+) -> tuple[Any, Any, Any, Any, int | None]:  # fmt: skip
+    """The same with the tokens' positions in their sequences, after the cells."""
     empty = np.zeros(0, np.int64)
     if not desc.batch_size or not desc.num_tokens:
-        return empty, empty, empty, None
+        return empty, empty, empty, empty, None
     page_table, cache_offsets, token_indptr, kv_indices, kv_indptr, last = (
         None if a is None else np.asarray(a).astype(np.int64)
         for a in (page_table, cache_offsets, token_indptr, kv_indices, kv_indptr, kv_last_page_len)
@@ -114,7 +133,7 @@ def locate(
         page = table[at] if table.size else np.full(desc.num_tokens, -1)
     good &= real & (page >= 0) & (page < desc.num_pages)
     bad = np.flatnonzero(real & ~good)
-    return token[good], page[good], cell[good], int(bad[0]) if bad.size else None
+    return token[good], page[good], cell[good], place[good], int(bad[0]) if bad.size else None
 
 
 def random_ints(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
