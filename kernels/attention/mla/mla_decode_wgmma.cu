@@ -46,12 +46,16 @@ template <class T, int D, class P> struct LatentWalk {
     hold(s);
     hold(rest);
     const float sign = static_cast<float>(p.sign);
+    const int left[2] = {keys_left(limit[0], k0), keys_left(limit[1], k0)};
+    const int own = lane_id() % 4 * 2;
 #pragma unroll
-    for (int n = 0; n < KEYS / 2; ++n) {
-      const int key = n / 4 * 8 + lane_id() % 4 * 2 + n % 2;
-      const bool sees = k0 + key < limit[n % 4 / 2] && there[stage][key];
-      float& x = s[n / 4][n % 4];
-      x = sees ? (x + rest[n / 4][n % 4]) * sign : -numeric<float>::infinity();
+    for (int n = 0; n < KEYS / 8; ++n) {
+      const uchar2 pair = *reinterpret_cast<const uchar2*>(&there[stage][8 * n + own]);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const bool sees = 8 * n + own + e % 2 < left[e / 2] && (e % 2 ? pair.y : pair.x);
+        s[n][e] = sees ? (s[n][e] + rest[n][e]) * sign : -numeric<float>::infinity();
+      }
     }
   }
 
@@ -108,6 +112,7 @@ template <class T, int D, class P> struct LatentWalk {
   }
 
  private:
+  static BARACUDA_D int keys_left(i64 limit, i64 k0) { return static_cast<int>(min<i64>(limit - k0, KEYS)); }
   // 0 times infinity is NaN, but a value that a row does not see adds nothing.
   BARACUDA_D void fix_nonfinite(const u32 (&held)[1][KEYS / 16][4], const T* values, int stage, i64 k0) const {
     T* const tile = tiles + stage * TILE;
@@ -132,7 +137,7 @@ template <class T, int D, class P> BARACUDA_D void mla_decode_wgmma(const P& p) 
   T* const queries = shared + (1024 - smem_address(shared) % 1024) % 1024 / sizeof(T);
   T* const tiles = queries + ROWS * Walk::WIDTH;
   T* const weights = tiles + 2 * TILE;
-  __shared__ u8 there[2][KEYS];
+  __shared__ __align__(2) u8 there[2][KEYS];
   const Share<P> share(p, ROWS);
   if (share.begin >= share.end) return;
 
