@@ -14,13 +14,15 @@ from ...core import ArchSku, Geometry, Guarantee, Kernel, Params, Problem, Relat
 from ...core.variant import aligned
 from .dense.forward import HALVES, SINGLES, TENSOR_CORES, layout, split_scale, wide
 
-SPLIT = 1024  # keys of a split
+SPLIT = 960  # keys of a split: whole tiles of every row
 LATENTS = (128, 512)  # widths of the latent that tensor-core kernels are made for
 ROPE = 64  # columns with positions, at most
 SIMT_ROWS = 8
 THREADS = 256
 MMA_ROWS = MMA_KEYS = 32
-WGMMA_ROWS = WGMMA_KEYS = 64
+WGMMA_ROWS, WGMMA_KEYS = 64, 48
+WGMMA_STAGES = 3
+WGMMA_THREADS = 384
 
 
 def params(name: str, tables: Mapping[str, Any]) -> tuple[Params, Params]:
@@ -48,7 +50,9 @@ class Rows:
         self.split, self.merge = params(name, fields)
         self.values = values
 
-    def _geometry(self, p: Problem, kernel: str, rows: int, axes: Mapping[str, Any], smem: int) -> Geometry | str:
+    def _geometry(
+        self, p: Problem, kernel: str, rows: int, axes: Mapping[str, Any], smem: int, threads: int = THREADS
+    ) -> Geometry | str:
         desc = p.desc
         if max(desc.max_cache_len, desc.page_size, desc.num_pages) >= 2**31 - 2**20:
             return "2^31 - 2^20 positions or pages or more"
@@ -69,7 +73,7 @@ class Rows:
             "d_rope": desc.d_rope, "wide": int(pieces), **shared,
         }  # fmt: skip
         steps = (
-            Step(kernel, (tiles * splits * desc.batch_size, 1, 1), split, axes, THREADS, smem),
+            Step(kernel, (tiles * splits * desc.batch_size, 1, 1), split, axes, threads, smem),
             Step("merge", (total, 1, 1), {"y_stride": p.y.strides[:-1], **shared}, {}, THREADS),
         )
         workspace = stats + aligned(total * splits * 2 * size)
@@ -98,14 +102,17 @@ class Rows:
 
         def geometry(p: Problem) -> Geometry | str:
             d = _latent(p)
-            smem = 1024 + 2 * (WGMMA_ROWS + 2 * WGMMA_KEYS) * (d + ROPE) + 2 * WGMMA_ROWS * WGMMA_KEYS + 4 * WGMMA_ROWS
-            return self._geometry(p, "wgmma", WGMMA_ROWS, {"D": d}, smem)
+            panel = 128 * WGMMA_ROWS  # of the weights in a stage, of the queries' last columns
+            tiles = WGMMA_STAGES * (2 * WGMMA_KEYS * d + panel) + 2 * panel
+            each = 4 * WGMMA_ROWS + WGMMA_KEYS  # of a stage: factors, which keys there are
+            smem = 896 + tiles + 16 * WGMMA_KEYS + WGMMA_STAGES * each + 32
+            return self._geometry(p, "wgmma", WGMMA_ROWS, {"D": d}, smem, WGMMA_THREADS)
 
         call = "mla_decode_wgmma<{T}, {D}>"
         return Variant(
             "split_k_wgmma", geometry, source="attention/mla/mla_decode_wgmma.cu", elements=HALVES,
             design=ArchSku.SM90A,
-            kernels=(Kernel("wgmma", call, self.split, {"D": LATENTS}, threads=THREADS, min_blocks=1), self._merge()),
+            kernels=(Kernel("wgmma", call, self.split, {"D": LATENTS}, WGMMA_THREADS, min_blocks=1), self._merge()),
             guarantee=replace(TENSOR_CORES, order="wgmma"),
         )  # fmt: skip
 

@@ -10,28 +10,36 @@
 namespace baracuda {
 namespace mla {
 
-// Copies the eight columns number `piece` of each panel of a row; `from` may be any valid address where !there.
-template <int ROWS, int D, class T, class P>
-BARACUDA_D void copy_row(const P& p, T* tile, int row, int piece, const T* from, bool there) {
-  T* const to = tile + tile::at<64>(row, piece);
+// Copies the eight columns number `piece` of each of COLUMNS / 64 panels of a row, from the row's column `first` on and
+// before `end`; `from` may be any valid address where !there.
+template <int ROWS, int COLUMNS, class T, class P>
+BARACUDA_D void copy_columns(const P& p, T* panels, int row, int piece, const T* from, int first, int end, bool there) {
+  T* const to = panels + tile::at<64>(row, piece);
 #pragma unroll
-  for (int c = 0; c < D + rope_columns; c += 64) {
-    const int begin = (c < D ? c : p.d_latent) + 8 * piece, end = c < D ? p.d_latent : p.d_latent + p.d_rope;
-    const int left = there ? end - begin : 0;
+  for (int c = 0; c < COLUMNS; c += 64) {
+    const int begin = first + c + 8 * piece, left = there ? end - begin : 0;
     if (p.wide) cp_async_16(to + c * ROWS, left > 0 ? from + begin : from, left > 0);
     else store(to + c * ROWS, load_vec<T, 8, false>(from + begin, left));
   }
 }
+// The same of the latent's D columns and the rope's; the last two panels go to `last`.
+template <int ROWS, int D, class T, class P>
+BARACUDA_D void copy_row(const P& p, T* tile, T* last, int row, int piece, const T* from, bool there) {
+  const int width = p.d_latent + p.d_rope;
+  copy_columns<ROWS, D - 64>(p, tile, row, piece, from, 0, p.d_latent, there);
+  copy_columns<ROWS, 64>(p, last, row, piece, from, D - 64, p.d_latent, there);
+  copy_columns<ROWS, rope_columns>(p, last + 64 * ROWS, row, piece, from, p.d_latent, width, there);
+}
 
 // Copies the queries of a block's rows, by THREADS.
 template <int ROWS, int D, int THREADS, class T, class P>
-BARACUDA_D void copy_queries(const P& p, const Share<P>& share, T* tile) {
+BARACUDA_D void copy_queries(const P& p, const Share<P>& share, T* tile, T* last) {
   const T* const q = static_cast<const T*>(p.q);
 #pragma unroll 1
   for (int r = static_cast<int>(threadIdx.x) / 8; r < ROWS; r += THREADS / 8) {
     const bool there = r < share.count;
     const T* const from = q + (there ? share.at(p, p.q_stride, r) : 0);
-    copy_row<ROWS, D>(p, tile, r, static_cast<int>(threadIdx.x) % 8, from, there);
+    copy_row<ROWS, D>(p, tile, last, r, static_cast<int>(threadIdx.x) % 8, from, there);
   }
 }
 
@@ -59,7 +67,8 @@ template <int KEYS, int D, int THREADS, class T, class P> struct CellCopies {
       const i64 at = cells[n].find(p, share.sequence, k0 + row < share.end);
       const bool found = at != nowhere;
       if (thread % 8 == 0) there[row] = found;
-      copy_row<KEYS, D>(p, tile, row, thread % 8, found ? static_cast<const T*>(p.cache) + at : any, found);
+      copy_row<KEYS, D>(p, tile, tile + (D - 64) * KEYS, row, thread % 8,
+                        found ? static_cast<const T*>(p.cache) + at : any, found);
     }
     cp_async_commit();
     k0 += KEYS;
