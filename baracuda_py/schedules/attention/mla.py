@@ -20,8 +20,7 @@ ROPE = 64  # columns with positions, at most
 SIMT_ROWS = 8
 THREADS = 256
 MMA_ROWS = MMA_KEYS = 32
-WGMMA_ROWS, WGMMA_KEYS = 64, 48
-WGMMA_STAGES = 3
+WGMMA_ROWS, WGMMA_KEYS, WGMMA_STAGES = 64, 48, 3
 WGMMA_THREADS = 384
 
 
@@ -33,7 +32,8 @@ def params(name: str, tables: Mapping[str, Any]) -> tuple[Params, Params]:
     }  # fmt: skip
     split = Params(
         f"{name}Params", q="ptr", cache="ptr", status="status", q_stride="i64[3]", cache_stride="i64[2]", sign="f64",
-        tiles="i32", d_rope="i32", wide="i32", rope_columns=ROPE, **shared,
+        tiles="i32", d_rope="i32", wide="i32", rope_columns=ROPE, mma_rows=MMA_ROWS, mma_keys=MMA_KEYS,
+        wgmma_rows=WGMMA_ROWS, wgmma_keys=WGMMA_KEYS, wgmma_stages=WGMMA_STAGES, **shared,
     )  # fmt: skip
     return split, Params(f"{name}MergeParams", y="ptr", lse="ptr", y_stride="i64[3]", **shared)
 

@@ -10,7 +10,8 @@ namespace baracuda {
 
 template <class T, int D, class P> BARACUDA_D void mla_decode_mma(const P& p) {
   using namespace mla;
-  constexpr int ROWS = 32, KEYS = 32, THREADS = 256, WIDTH = D + rope_columns, COLUMNS = D / 4, PITCH = KEYS + 4;
+  constexpr int ROWS = mma_rows, KEYS = mma_keys, THREADS = 256, WIDTH = D + rope_columns, COLUMNS = D / 4,
+                PITCH = KEYS + 4;
   BARACUDA_DYNAMIC_SMEM(T, queries);                                      // panels
   T* const tile = queries + ROWS * WIDTH;                                 // panels
   T* const weights = tile + KEYS * WIDTH;                                 // [ROWS][KEYS]

@@ -1,14 +1,14 @@
 // mla_decode_wgmma   mla_decode on wgmma: a block of three warpgroups takes a split of keys and 64 rows.
 //
-// A tile of 64 keys is loaded once, as keys and as values, into one of three stages. The first warpgroup holds the
-// queries as fragments, but for their rope columns, which are in shared memory. It computes a tile's scores and makes
-// weights of them by online softmax, which take the place of the tile's rope columns; meanwhile the other two add the
-// products of the weights before with half of the latent's columns each. Those copy, too: each the columns that are its
-// values, and one of them the rope's, to the stage that it has just read, by offsets that it has looked up meanwhile.
-// Order of sums: fixed by the positions that a row sees. Rounding: weights are rounded to T.
+// A tile of 48 keys is loaded once, as keys and as values, into one of three stages. The first warpgroup holds most
+// columns of the queries as fragments, the others are in shared memory. It computes a tile's scores and makes weights of
+// them by online softmax, which take the place of the tile's rope columns; meanwhile the other two add the products of
+// the weights before with half of the latent's columns each. Those copy, too: each the columns that are its values, and
+// one of them the rope's, to the stage that it has just read, by offsets that it has looked up meanwhile. Order of sums:
+// fixed by the positions that a row sees; scores are one chain. Rounding: weights are rounded to T.
 //
 // Named barriers: tile_came (a tile is there: from the outputs' warpgroups to the scores'), weights_came (of a tile, to
-// the outputs' warpgroups), weights_read (the second of these has them behind it).
+// the outputs' warpgroups), weights_read (the second half of the outputs has added their products).
 #include "attention/mla/latent_tiles.cuh"
 #include <baracuda/pipeline.cuh>
 #include <baracuda/wgmma_48.cuh>
@@ -21,8 +21,9 @@ enum Meeting { tile_came = 1, weights_came, weights_read, scores_meet, outputs_m
 
 // What follows from the width of the latent, and shared memory. Everything is found from `tiles`: few registers.
 template <class T, int D> struct Latents {
-  static constexpr int ROWS = 64, KEYS = 48, STAGES = 3, THREADS = 384, WIDTH = D + rope_columns;
-  static constexpr int TILE = KEYS * D + ROWS * 64;  // the weights have a row more than keys have
+  static constexpr int ROWS = wgmma_rows, KEYS = wgmma_keys, STAGES = wgmma_stages, THREADS = 384;
+  static constexpr int WIDTH = D + rope_columns;
+  static constexpr int TILE = KEYS * D + ROWS * 64;  // the last panel holds the rope of KEYS keys, then ROWS of weights
   static constexpr int HALF = D / 2;                 // columns of a warpgroup of outputs
   static constexpr int HELD = D - 64;                // columns of the queries that are held as fragments
   T* const tiles;                                    // panels: [STAGES] tiles, the queries' other columns
@@ -46,7 +47,8 @@ template <class T, int D> struct Latents {
 // ---- the warpgroup of scores: lane rows `low` and `low` + 8, keys 8 n + 2 (lane % 4) and the next --------------------
 
 template <class T, int D>
-BARACUDA_D void multiply_keys(float (&s)[6][4], const u32 (&held)[D / 16 - 4][4], const Latents<T, D>& at, int stage) {
+BARACUDA_D void multiply_keys(float (&s)[wgmma_keys / 8][4], const u32 (&held)[D / 16 - 4][4], const Latents<T, D>& at,
+                              int stage) {
   using L = Latents<T, D>;
   constexpr int within = 32 >> 4;  // in a descriptor: from 16 columns to the next
   const u64 key = wgmma_operand(at.tile(stage)), last = wgmma_operand(at.last_queries());
