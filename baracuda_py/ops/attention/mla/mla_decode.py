@@ -18,7 +18,7 @@ from ....core import (
     output,
 )  # fmt: skip
 from ....calls.functional import functional
-from ....core.benchmark import Benchmark
+from ....core.benchmark import FLOPS, OPERANDS, Benchmark
 from ....core.element import unrounded
 from ....schedules.attention.mla import Rows
 from ..in_torch import attention, cached
@@ -130,10 +130,12 @@ def table_in_torch(torch: Any, desc: Any) -> dict[str, Any]:
 
 
 def _benchmark(heads: int, batch: int, queries: int, length: int, page: int = 64) -> Benchmark:
+    products = heads * queries >= 128  # which bound, not bytes
     return Benchmark(
         f"{heads} heads, batch {batch}, {queries} queries, context {length}, pages of {page} bf16", batch_size=batch,
         num_queries=queries, num_heads=heads, num_pages=batch * (length // page), page_size=page, width=576,
-        scale=192**-0.5, max_pages=length // page, element="bfloat16", make=table_in_torch, target=0.85, peers=(),
+        scale=192**-0.5, max_pages=length // page, element="bfloat16", make=table_in_torch,
+        work=FLOPS if products else OPERANDS, target=0.75 if products else 0.85, peers=(),
     )  # fmt: skip
 
 
