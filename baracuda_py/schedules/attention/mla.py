@@ -102,8 +102,8 @@ class Rows:
 
         def geometry(p: Problem) -> Geometry | str:
             d = _latent(p)
-            panel = 128 * WGMMA_ROWS  # of the weights in a stage, of the queries' last columns
-            tiles = WGMMA_STAGES * (2 * WGMMA_KEYS * d + panel) + 2 * panel
+            panel = 128 * WGMMA_ROWS  # of the weights in a stage, of the queries' rope
+            tiles = WGMMA_STAGES * (2 * WGMMA_KEYS * d + panel) + panel
             each = 4 * WGMMA_ROWS + WGMMA_KEYS  # of a stage: factors, which keys there are
             smem = 896 + tiles + 16 * WGMMA_KEYS + WGMMA_STAGES * each + 32
             return self._geometry(p, "wgmma", WGMMA_ROWS, {"D": d}, smem, WGMMA_THREADS)

@@ -22,24 +22,22 @@ BARACUDA_D void copy_columns(const P& p, T* panels, int row, int piece, const T*
     else store(to + c * ROWS, load_vec<T, 8, false>(from + begin, left));
   }
 }
-// The same of the latent's D columns and the rope's; the last two panels go to `last`.
+// The same of the latent's D columns, and of the rope's.
 template <int ROWS, int D, class T, class P>
-BARACUDA_D void copy_row(const P& p, T* tile, T* last, int row, int piece, const T* from, bool there) {
-  const int width = p.d_latent + p.d_rope;
-  copy_columns<ROWS, D - 64>(p, tile, row, piece, from, 0, p.d_latent, there);
-  copy_columns<ROWS, 64>(p, last, row, piece, from, D - 64, p.d_latent, there);
-  copy_columns<ROWS, rope_columns>(p, last + 64 * ROWS, row, piece, from, p.d_latent, width, there);
+BARACUDA_D void copy_row(const P& p, T* tile, T* rope, int row, int piece, const T* from, bool there) {
+  copy_columns<ROWS, D>(p, tile, row, piece, from, 0, p.d_latent, there);
+  copy_columns<ROWS, rope_columns>(p, rope, row, piece, from, p.d_latent, p.d_latent + p.d_rope, there);
 }
 
 // Copies the queries of a block's rows, by THREADS.
 template <int ROWS, int D, int THREADS, class T, class P>
-BARACUDA_D void copy_queries(const P& p, const Share<P>& share, T* tile, T* last) {
+BARACUDA_D void copy_queries(const P& p, const Share<P>& share, T* tile, T* rope) {
   const T* const q = static_cast<const T*>(p.q);
 #pragma unroll 1
   for (int r = static_cast<int>(threadIdx.x) / 8; r < ROWS; r += THREADS / 8) {
     const bool there = r < share.count;
     const T* const from = q + (there ? share.at(p, p.q_stride, r) : 0);
-    copy_row<ROWS, D>(p, tile, last, r, static_cast<int>(threadIdx.x) % 8, from, there);
+    copy_row<ROWS, D>(p, tile, rope, r, static_cast<int>(threadIdx.x) % 8, from, there);
   }
 }
 
@@ -67,8 +65,8 @@ template <int KEYS, int D, int THREADS, class T, class P> struct CellCopies {
       const i64 at = cells[n].find(p, share.sequence, k0 + row < share.end);
       const bool found = at != nowhere;
       if (thread % 8 == 0) there[row] = found;
-      copy_row<KEYS, D>(p, tile, tile + (D - 64) * KEYS, row, thread % 8,
-                        found ? static_cast<const T*>(p.cache) + at : any, found);
+      copy_row<KEYS, D>(p, tile, tile + D * KEYS, row, thread % 8, found ? static_cast<const T*>(p.cache) + at : any,
+                        found);
     }
     cp_async_commit();
     k0 += KEYS;

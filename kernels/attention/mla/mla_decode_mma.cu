@@ -23,7 +23,7 @@ template <class T, int D, class P> BARACUDA_D void mla_decode_mma(const P& p) {
 
   const int thread = static_cast<int>(threadIdx.x), warp = thread / warp_size, lane = lane_id();
   const int row0 = warp / 4 * 16, low = row0 + lane / 4, quarter = warp % 4;
-  copy_queries<ROWS, D, THREADS>(p, share, queries, queries + ROWS * (D - 64));
+  copy_queries<ROWS, D, THREADS>(p, share, queries, queries + ROWS * D);
   CellCopies<KEYS, D, THREADS, T, P> cells(p, share, thread);
 
   // Scores: the lane's rows `low` and `low` + 8, keys 8 quarter + 2 (lane % 4) and the next.

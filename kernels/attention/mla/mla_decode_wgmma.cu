@@ -1,7 +1,7 @@
 // mla_decode_wgmma   mla_decode on wgmma: a block of three warpgroups takes a split of keys and 64 rows.
 //
-// A tile of 48 keys is loaded once, as keys and as values, into one of three stages. The first warpgroup holds most
-// columns of the queries as fragments, the others are in shared memory. It computes a tile's scores and makes weights of
+// A tile of 48 keys is loaded once, as keys and as values, into one of three stages. The first warpgroup holds the
+// queries as fragments, but for their rope columns, which are in shared memory. It computes a tile's scores and makes weights of
 // them by online softmax, which take the place of the tile's rope columns; meanwhile the other two add the products of
 // the weights before with half of the latent's columns each. Those copy, too: each the columns that are its values, and
 // one of them the rope's, to the stage that it has just read, by offsets that it has looked up meanwhile. Order of sums:
@@ -25,17 +25,14 @@ template <class T, int D> struct Latents {
   static constexpr int WIDTH = D + rope_columns;
   static constexpr int TILE = KEYS * D + ROWS * 64;  // the last panel holds the rope of KEYS keys, then ROWS of weights
   static constexpr int HALF = D / 2;                 // columns of a warpgroup of outputs
-  static constexpr int HELD = D - 64;                // columns of the queries that are held as fragments
-  T* const tiles;                                    // panels: [STAGES] tiles, the queries' other columns
+  T* const tiles;                                    // panels: [STAGES] tiles, the queries' rope
 
   BARACUDA_D explicit Latents(T* shared) : tiles(shared + (1024 - smem_address(shared) % 1024) % 1024 / sizeof(T)) {}
   BARACUDA_D T* tile(int stage) const { return tiles + stage * TILE; }
   BARACUDA_D T* weights(int stage) const { return tile(stage) + D * KEYS; }  // [ROWS][64]
-  BARACUDA_D T* last_queries() const { return tile(STAGES); }                // [ROWS][WIDTH - HELD]
+  BARACUDA_D T* query_rope() const { return tile(STAGES); }
   // Offsets of the next tile's cells, for each half of the outputs.
-  BARACUDA_D i64 (*offsets() const)[KEYS] {
-    return reinterpret_cast<i64(*)[KEYS]>(last_queries() + ROWS * (WIDTH - HELD));
-  }
+  BARACUDA_D i64 (*offsets() const)[KEYS] { return reinterpret_cast<i64(*)[KEYS]>(query_rope() + ROWS * rope_columns); }
   BARACUDA_D float* factors(int stage) const { return reinterpret_cast<float*>(offsets() + 2) + stage * ROWS; }
   // Whether a warp of outputs found values that are not finite.
   BARACUDA_D u32* found(int half) const { return reinterpret_cast<u32*>(factors(STAGES)) + 4 * half; }
@@ -47,17 +44,17 @@ template <class T, int D> struct Latents {
 // ---- the warpgroup of scores: lane rows `low` and `low` + 8, keys 8 n + 2 (lane % 4) and the next --------------------
 
 template <class T, int D>
-BARACUDA_D void multiply_keys(float (&s)[wgmma_keys / 8][4], const u32 (&held)[D / 16 - 4][4], const Latents<T, D>& at,
+BARACUDA_D void multiply_keys(float (&s)[wgmma_keys / 8][4], const u32 (&held)[D / 16][4], const Latents<T, D>& at,
                               int stage) {
   using L = Latents<T, D>;
   constexpr int within = 32 >> 4;  // in a descriptor: from 16 columns to the next
-  const u64 key = wgmma_operand(at.tile(stage)), last = wgmma_operand(at.last_queries());
+  const u64 key = wgmma_operand(at.tile(stage)), rope = wgmma_operand(at.query_rope());
   wgmma_fence();
 #pragma unroll
   for (int d = 0; d < L::WIDTH; d += 16) {
     const u64 y = key + d / 64 * (L::KEYS * 8) + d % 64 / 16 * within;
-    if (d < L::HELD) wgmma<T, false>(s, held[d / 16], y, d != 0);
-    else wgmma<T, false, false>(s, last + (d - L::HELD) / 64 * (L::ROWS * 8) + d % 64 / 16 * within, y, d != 0);
+    if (d < D) wgmma<T, false>(s, held[d / 16], y, d != 0);
+    else wgmma<T, false, false>(s, rope + d % 64 / 16 * within, y, 1);
   }
   wgmma_commit();
   wgmma_wait<0>();
@@ -108,15 +105,15 @@ BARACUDA_D void make_weights(const P& p, const Share<P>& share, const Latents<T,
   const int row0 = static_cast<int>(threadIdx.x) / warp_size * 16, low = row0 + lane_id() / 4;
   // Those that are held come by way of the last stages.
   T* const queries = at.tile(1);
-  copy_queries<ROWS, D, 128>(p, share, queries, at.last_queries());
+  copy_queries<ROWS, D, 128>(p, share, queries, at.query_rope());
   cp_async_commit();
   cp_async_wait<0>();
   wgmma_publish();
   sync_threads<128>(scores_meet);
-  u32 held[L::HELD / 16][4];
+  u32 held[D / 16][4];
   const tile::Reader<64, false> query(queries + row0 * 64);
 #pragma unroll
-  for (int d = 0; d < L::HELD; d += 16) query.read(held[d / 16], 0, d % 64, d / 64 * (ROWS * 128));
+  for (int d = 0; d < D; d += 16) query.read(held[d / 16], 0, d % 64, d / 64 * (ROWS * 128));
   __syncthreads();  // the stages are free
 
   // Keys of the split that the rows see; positions lie below 2^31.
