@@ -10,7 +10,7 @@ import numpy as np
 
 from ...core import ElementKind, Exact, Ulp
 from ...core.error_bound import ErrorBound, Relative
-from ...core.kinds import TableKind, WithFunctor, WithFunctor, WithFunctor, WithFunctor, WithFunctor, WithFunctor, WithFunctor, WithFunctor
+from ...core.kinds import TableKind, WithFunctor
 from .complex_formulas import divide, multiply, power
 
 Gradient: TypeAlias = Callable[[Any, Any, Any], Any]

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...core import ElementKind, Exact, Relative, Ulp
 from ...core.error_bound import ErrorBound
-from ...core.kinds import TableKind, WithFunctor, WithFunctor, WithFunctor, WithFunctor, WithFunctor, WithFunctor, WithFunctor, WithFunctor
+from ...core.kinds import TableKind, WithFunctor
 from . import complex_faddeeva
 from . import complex_formulas as f
 from . import complex_gradients as g
