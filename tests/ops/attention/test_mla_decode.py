@@ -189,6 +189,22 @@ def test_cells_that_a_query_does_not_see_add_nothing(row: str, bad: float) -> No
     assert not np.isfinite(y[:, 2:]).any()
 
 
+@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("page", [-1, 7, 2**31 - 1])
+def test_kernels_leave_missing_pages_out(row: str, page: int) -> None:
+    """And a length beyond the table is clamped to it, a negative one to nothing."""
+    rng, q, cells = make(12, batch=2, queries=1, heads=5, cells=80, width=72)
+    q, cells = q.astype(ROWS[row]), cells.astype(ROWS[row])
+    cache, table = paged(rng, cells[:1], 16)
+    table = np.concatenate([table, table])
+    table[0, 2] = page
+    y, lse = emulate(row, q, cache, table, [999, -5], 8, 0.3)
+    want = truth(q[:1], cells[:1, np.r_[0:32, 48:80]], [64], 0.3, 64)
+    np.testing.assert_allclose(y[:1], want[0], rtol=3e-3, atol=3e-3)
+    np.testing.assert_allclose(lse[:1], want[1], rtol=1e-4)
+    assert not y[1].any() and np.isneginf(lse[1]).all()
+
+
 @pytest.mark.parametrize(("cc", "row"), [(8.0, "split_k_mma"), (8.9, "split_k_mma"), (9.0, "split_k_wgmma")])
 def test_rows_by_device(cc: float, row: str) -> None:
     _, q, _ = make(11, width=72)
