@@ -102,6 +102,19 @@ def gathered(desc: Any, s: Any) -> Peers:
     return {"torch, gathered": call}
 
 
+def gathered_latents(desc: Any, s: Any) -> Peers:
+    """Pages of equal sequences gathered, then torch's attention, for one query a sequence."""
+    if desc.num_queries != 1:
+        return {}
+
+    def call() -> Any:
+        k = s["cache"][s["page_table"]].flatten(1, 2)[:, None]
+        q, v = s["q"].transpose(1, 2), k[..., : desc.d_latent]
+        return F.scaled_dot_product_attention(q, k, v, scale=desc.scale, enable_gqa=True)
+
+    return {"torch, gathered": call}
+
+
 def equal_offsets(desc: Any, s: Any) -> Peers:
     """One copy for all sequences, whose offsets are equal."""
     rows = slice(first := int(s["cache_offsets"][0]), first + desc.new_len)
@@ -237,6 +250,7 @@ LIBRARIES: dict[str, Callable[[Any, Any], Peers]] = {
     "attention.flash_sdpa_varlen": varlen,
     "attention.flash_sdpa_varlen_backward": varlen_backward,
     "attention.kv_cache_append": equal_offsets,
+    "attention.mla_decode": gathered_latents,
     "attention.paged_kv_append": scattered,
     "attention.rope": rotated,
     "attention.rope_kv_append": rotated_append,

@@ -27,6 +27,9 @@ k_cache, v_cache = (rng.standard_normal((6, 2, 4, 16), dtype=np.float32) for _ i
 page_table = np.array([[0, 2], [5, 1]], dtype=np.int32)
 lengths = np.array([7, 3], dtype=np.int32)
 """
+_LATENTS = f"""{_RNG}cache = rng.standard_normal((6, 4, 24), dtype=np.float32)
+page_table = np.array([[0, 2], [5, 1]], dtype=np.int32)
+"""
 _HALF = f"{_QKV}q, k, v = (bc.cast(x, 'bfloat16') for x in (q, k, v))\n"
 _PAIR = f"{_RNG}a, b = (rng.uniform(1.0, 4.0, (3, 4)).astype(np.float32) for _ in range(2))\n"
 _GRADIENTS = {  # of functions of two arrays: what the gradient is of
@@ -105,6 +108,12 @@ dlog_probs = bc.ctc_loss_backward(np.ones_like(loss), *given, log_alpha, nll)"""
     "info_nce_loss": f"{_ROWS}loss = bc.info_nce_loss(x1, x2)",
     "jaccard_loss": f"{_X}loss = bc.jaccard_loss(bc.sigmoid(x), (x > 0).astype(np.float32), axis=-1)",
     "kto_loss": f"{_LOGPS}loss = bc.kto_loss(chosen, reference, np.array([1, 0, 1], dtype=np.float32))",
+    "mla_decode": f"""{_LATENTS}q = rng.standard_normal((2, 1, 4, 24), dtype=np.float32)
+lengths = np.array([7, 3], dtype=np.int32)
+y = bc.mla_decode(q, cache, page_table=page_table, lengths=lengths, scale=0.2, d_rope=8)""",
+    "mla_kv_append": f"""{_LATENTS}latent, k_rope = (rng.standard_normal((4, d), dtype=np.float32) for d in (16, 8))
+offsets = np.array([5, 1], dtype=np.int32)
+bc.mla_kv_append(latent, k_rope, cache, page_table=page_table, cache_offsets=offsets)""",
     "nll_loss": f"{_LOGITS}loss = bc.nll_loss(bc.log_softmax(logits), classes)",
     "orpo_loss": f"{_LOGPS}loss = bc.orpo_loss(chosen, rejected)",
     "rnnt_loss": f"""{_RNG}logits = rng.standard_normal((2, 4, 3, 5), dtype=np.float32)

@@ -78,9 +78,10 @@ _SHARED = {
         *(f"code_{kind.name.lower().removeprefix('fp8').removeprefix('fp4')}" for kind in CODES), "element_codes",
     ],
     ("attention/pages.cuh", "PagedTable"): [*PAGE_TABLES, "own_tables"],
-    ("attention/cache/paged_append.cuh", "OwnTable"): [*TABLES[len(PAGE_TABLES) :]],
+    ("attention/cache/paged_places.cuh", "OwnTable"): [*TABLES[len(PAGE_TABLES) :]],
     ("attention/paged.cuh", "PrefillTable"): [*READ_TABLES[len(PAGE_TABLES) :]],
     ("attention/paged/batch_paged_decode.cu", "OwnTable"): [*READ_TABLES[len(PAGE_TABLES) :]],
+    ("attention/mla/latent.cuh", "LatentTable"): [*READ_TABLES[len(PAGE_TABLES) :]],
 }  # fmt: skip
 _ENUMERATION = re.compile(r"\benum (?:class )?(\w*) *(?:: *\w+ *)?\{([^}]*)\}")
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan,
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan,
     Problem, Step, Variant, View, element, extent, inout, operand,
 )  # fmt: skip
 from ....calls.functional import functional
@@ -22,7 +22,9 @@ from ....schedules.map import divider
 from .kv_cache_append import ELEMENTS, reach, word_bytes
 from ..layouts import PAGE_LAYOUTS, Layouts, check_heads
 from .kv_cache_append import word_axes
-from ..paged.page_tables import INDEX, TABLES, check_tables, locate, random_ints, settle, table_fields, table_params
+from ..paged.page_tables import (
+    APPEND_TABLES, INDEX, check_new_tokens, locate, random_ints, settle, table_fields, table_params,
+)  # fmt: skip
 from ....core.benchmark import BYTES, Benchmark
 
 THREADS = 128
@@ -94,7 +96,7 @@ def append_params(name: str, **more: str | int) -> Params:
         name, k_new="ptr", v_new="ptr", k_cache="ptr", v_cache="ptr", status="status", items="i64", part="i64",
         token_words="i64", row_words="i64", words="i64[2]", batch="i64", new_len="i64", reach="i64",
         from_strides="i64[2][2]", to_strides="i64[2][3]", by_part="u32[3]", by_row="u32[3]", by_new="u32[3]",
-        **table_fields(TABLES), paged_parts=PARTS, **more,
+        **table_fields(APPEND_TABLES), paged_parts=PARTS, **more,
     )  # fmt: skip
 
 
@@ -110,10 +112,10 @@ def append_values(p: Problem, each: int) -> tuple[dict[str, Any], bool]:
     part = -(-desc.num_heads * row // PARTS)
     items = desc.num_tokens * part
     new_len = max(desc.num_tokens // max(desc.batch_size, 1), 1)
-    tables = table_params(p, TABLES)
+    tables = table_params(p, APPEND_TABLES)
     slots = desc.num_pages if p.slot_mapping is not None else tables["table_len"]
     room = desc.page_size * slots  # positions, or the slots of a mapping, lie below
-    given: list[Any] = [p.views[name] for name in TABLES if p.views[name] is not None]
+    given: list[Any] = [p.views[name] for name in APPEND_TABLES if p.views[name] is not None]
     spans = [reach(v, 4) for v in given] + [reach(v, v.element.itemsize * each) for v in views]
     counts = (items + THREADS, PARTS * part, desc.num_tokens, desc.batch_size, desc.num_pages, desc.page_size, room)
     narrow = max(*counts, *spans) < 2**31
@@ -254,21 +256,14 @@ class PagedKvAppendPlan(Plan):
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
-        there = {name for name in TABLES if views[name] is not None}
+        there = {name for name in APPEND_TABLES if views[name] is not None}
         if "slot_mapping" in there:
             if len(there) > 1:
                 raise InvalidProblemError(
                     f"slot_mapping says where every token goes; leave out {', '.join(sorted(there - {'slot_mapping'}))}"
                 )
             return
-        check_tables(views)
-        if ("cache_offsets" in there) == ("kv_last_page_len" in there) or {"page_table", "kv_last_page_len"} <= there:
-            raise InvalidProblemError("give cache_offsets or, with kv_indices, kv_last_page_len in its place")
-        if "token_indptr" not in there and desc.num_tokens % max(desc.batch_size, 1):
-            raise InvalidProblemError(
-                f"without token_indptr every sequence gets as many tokens; k_new has {desc.num_tokens} for batch_size "
-                f"{desc.batch_size}"
-            )
+        check_new_tokens(desc, views, "k_new")
 
     @staticmethod
     def case(draw: Any) -> PagedKvAppendDescriptor:
@@ -276,11 +271,11 @@ class PagedKvAppendPlan(Plan):
 
     @classmethod
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
-        settle(desc, arrays)
+        settle(desc, arrays, APPEND_TABLES)
 
     @classmethod
     def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
-        *_, bad = locate(desc, **{name: arrays.get(name) for name in TABLES})
+        *_, bad = locate(desc, **{name: arrays.get(name) for name in APPEND_TABLES})
         return None if bad is None else f"token {bad} has no place: {cls.value_policy}"
 
     @classmethod

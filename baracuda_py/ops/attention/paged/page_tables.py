@@ -12,7 +12,8 @@ from ....core.element import INDICES
 from ....schedules.map import divider
 
 PAGE_TABLES = ("page_table", "kv_indices", "kv_indptr", "kv_last_page_len")  # `PagedTable`
-TABLES = (*PAGE_TABLES, "cache_offsets", "token_indptr", "slot_mapping")  # of tokens that are written
+TABLES = (*PAGE_TABLES, "cache_offsets", "token_indptr")  # of tokens that are written
+APPEND_TABLES = (*TABLES, "slot_mapping")
 READ_TABLES = (*PAGE_TABLES, "lengths")
 CACHE = "num_pages num_kv_heads page_size"  # and the columns
 INDEX = INDICES[::-1]
@@ -73,19 +74,38 @@ def sequence_of(token: Any, token_indptr: Any) -> Any:
     return low
 
 
-def locate(
-    desc: Any, *, page_table: Any = None, cache_offsets: Any = None, token_indptr: Any = None, kv_indices: Any = None,
-    kv_indptr: Any = None, kv_last_page_len: Any = None, slot_mapping: Any = None,
-) -> tuple[Any, Any, Any, int | None]:  # fmt: skip
+def check_new_tokens(desc: Any, views: Mapping[str, Any], new: str) -> None:
+    """Refuse tables of new tokens, those of the operand `new`, that do not go together."""
+    there = {name for name in TABLES if views[name] is not None}
+    check_tables(views)
+    if ("cache_offsets" in there) == ("kv_last_page_len" in there) or {"page_table", "kv_last_page_len"} <= there:
+        raise InvalidProblemError("give cache_offsets or, with kv_indices, kv_last_page_len in its place")
+    if "token_indptr" not in there and desc.num_tokens % max(desc.batch_size, 1):
+        raise InvalidProblemError(
+            f"without token_indptr every sequence gets as many tokens; {new} has {desc.num_tokens} for batch_size "
+            f"{desc.batch_size}"
+        )
+
+
+def locate(desc: Any, *, slot_mapping: Any = None, **tables: Any) -> tuple[Any, Any, Any, int | None]:
     """The tokens that have a place, their pages and cells, and the first token that should have one and has none."""
     if slot_mapping is not None:
         slot = np.asarray(slot_mapping).astype(np.int64)
         good, bad = (slot >= 0) & (slot < desc.num_pages * desc.page_size), slot >= desc.num_pages * desc.page_size
         first_bad = int(np.flatnonzero(bad)[0]) if bad.any() else None
         return np.flatnonzero(good), slot[good] // desc.page_size, slot[good] % desc.page_size, first_bad
+    token, page, cell, _, bad = placed(desc, **tables)
+    return token, page, cell, bad
+
+
+def placed(
+    desc: Any, *, page_table: Any = None, cache_offsets: Any = None, token_indptr: Any = None, kv_indices: Any = None,
+    kv_indptr: Any = None, kv_last_page_len: Any = None,
+) -> tuple[Any, Any, Any, Any, int | None]:  # fmt: skip
+    """The same with the tokens' positions in their sequences, after the cells."""
     empty = np.zeros(0, np.int64)
     if not desc.batch_size or not desc.num_tokens:
-        return empty, empty, empty, None
+        return empty, empty, empty, empty, None
     page_table, cache_offsets, token_indptr, kv_indices, kv_indptr, last = (
         None if a is None else np.asarray(a).astype(np.int64)
         for a in (page_table, cache_offsets, token_indptr, kv_indices, kv_indptr, kv_last_page_len)
@@ -119,7 +139,7 @@ def locate(
         page = table[at] if table.size else np.full(desc.num_tokens, -1)
     good &= real & (page >= 0) & (page < desc.num_pages)
     bad = np.flatnonzero(real & ~good)
-    return token[good], page[good], cell[good], int(bad[0]) if bad.size else None
+    return token[good], page[good], cell[good], place[good], int(bad[0]) if bad.size else None
 
 
 def random_ints(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
@@ -127,16 +147,16 @@ def random_ints(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
     return rng.integers(0, 2**30, shape)
 
 
-def settle(desc: Any, arrays: dict[str, Any]) -> None:
-    """Turn random integers into legal tables: every sequence has pages of its own, and room for all new tokens.
+def settle(desc: Any, arrays: dict[str, Any], names: Sequence[str] = TABLES) -> None:
+    """Turn random integers into legal tables `names`: every sequence has pages of its own, and room for all new tokens.
 
-    Tokens of no sequence get a slot mapping.
+    Tokens of no sequence get a slot mapping, where there is one.
     """
     batch = desc.batch_size
     each = (desc.max_pages if desc.max_pages else desc.num_indices // max(batch, 1)) if batch else 0
     padded = desc.max_pages > 0
-    dtype = next((arrays[n].dtype for n in TABLES if arrays.get(n) is not None), np.dtype(np.int32))
-    raw = {n: None if arrays.get(n) is None else np.asarray(arrays[n]).astype(np.int64) for n in TABLES}
+    dtype = next((arrays[n].dtype for n in names if arrays.get(n) is not None), np.dtype(np.int32))
+    raw = {n: None if arrays.get(n) is None else np.asarray(arrays[n]).astype(np.int64) for n in names}
     bounds = None
     if raw["token_indptr"] is not None:
         bounds = np.sort(raw["token_indptr"] % (desc.num_tokens + 1))
@@ -147,7 +167,7 @@ def settle(desc: Any, arrays: dict[str, Any]) -> None:
     offsets = seed % (room + 1)
     pages = np.random.default_rng(int(offsets.sum())).permutation(max(desc.num_pages, 1))
     made: dict[str, Any] = {"token_indptr": bounds}
-    if not batch and desc.num_tokens:
+    if not batch and desc.num_tokens and "slot_mapping" in names:
         slots = np.random.default_rng(desc.num_tokens).permutation(desc.num_pages * desc.page_size)
         made = {"slot_mapping": np.append(slots, np.full(desc.num_tokens, -1))[: desc.num_tokens]}
         made["slot_mapping"][1::5] = -1  # padding
@@ -163,7 +183,7 @@ def settle(desc: Any, arrays: dict[str, Any]) -> None:
         made |= {"kv_indptr": np.arange(batch + 1) * each, "cache_offsets": offsets}
     if not padded and batch:
         made["kv_indices"] = np.resize(pages, desc.num_indices)
-    for name in TABLES:
+    for name in names:
         value = made.get(name)
         kept = arrays[name].dtype if arrays.get(name) is not None else dtype
         arrays[name] = None if value is None else np.ascontiguousarray(value).astype(kept)
@@ -176,12 +196,12 @@ def _wrapped(n: int) -> int:
 
 def cells_of(
     desc: Any, b: int, *, page_table: Any = None, kv_indices: Any = None, kv_indptr: Any = None,
-    kv_last_page_len: Any = None, lengths: Any = None, gaps: bool = True, window: int | None = None,
+    kv_last_page_len: Any = None, lengths: Any = None, gaps: bool = True, window: int | None = None, spared: int = 0,
 ) -> tuple[Any, Any, str | None]:  # fmt: skip
     """The pages and cells, in order, of sequence b's tokens, and the first thing wrong with its tables.
 
     gaps: the tokens of a missing page are left out; else they end the sequence. window: only the last token and as many
-    before it.
+    before it. spared: so many tokens at the end are left out.
     """
     if page_table is not None:
         named, row = desc.max_pages, np.asarray(page_table[b])
@@ -196,7 +216,7 @@ def cells_of(
         given = _wrapped((named - 1) * desc.page_size + int(kv_last_page_len[b])) if named else 0
     length = max(0, min(given, desc.max_cache_len, len(row) * desc.page_size))
     wrong = None if given == length else f"sequence {b} has {given} tokens and room for {length}"
-    place = np.arange(0 if window is None else max(0, length - 1 - window), length)
+    place = np.arange(0 if window is None else max(0, length - 1 - window), max(0, length - spared))
     page = row[place // desc.page_size].astype(np.int64) if len(place) else np.zeros(0, np.int64)
     there = (page >= 0) & (page < desc.num_pages)
     if wrong is None and not there.all():

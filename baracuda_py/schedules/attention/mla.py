@@ -1,0 +1,132 @@
+"""Multi-head latent attention from a paged cache of latents: geometry and rows (docs/design/mla.md).
+
+Keys are cut into splits that begin at multiples of SPLIT, so that what a row adds, and in which order, follows from the
+positions that it sees alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ...core import ArchSku, Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant
+from ...core.variant import aligned
+from .dense.forward import HALVES, SINGLES, TENSOR_CORES, layout, split_scale, wide
+
+SPLIT = 960  # keys of a split: whole tiles of every row
+LATENTS = (128, 512)  # widths of the latent that tensor-core kernels are made for
+ROPE = 64  # columns with positions, at most
+SIMT_ROWS = 8
+THREADS = 256
+MMA_ROWS = MMA_KEYS = 32
+WGMMA_ROWS, WGMMA_KEYS, WGMMA_STAGES = 64, 48, 3
+WGMMA_THREADS = 384
+
+
+def params(name: str, tables: Mapping[str, Any]) -> tuple[Params, Params]:
+    """The parameters of the kernels that take splits, and of the one that merges them."""
+    shared: dict[str, Any] = {
+        **tables, "parts": "workspace", "stats": "workspace", "scale": "f64", "max_len": "i64", "splits": "i64",
+        "queries": "i32", "heads": "i32", "d_latent": "i32", "split_keys": SPLIT,
+    }  # fmt: skip
+    split = Params(
+        f"{name}Params", q="ptr", cache="ptr", status="status", q_stride="i64[3]", cache_stride="i64[2]", sign="f64",
+        tiles="i32", d_rope="i32", wide="i32", rope_columns=ROPE, mma_rows=MMA_ROWS, mma_keys=MMA_KEYS,
+        wgmma_rows=WGMMA_ROWS, wgmma_keys=WGMMA_KEYS, wgmma_stages=WGMMA_STAGES, **shared,
+    )  # fmt: skip
+    return split, Params(f"{name}MergeParams", y="ptr", lse="ptr", y_stride="i64[3]", **shared)
+
+
+def _latent(p: Problem) -> int:
+    """The width that a kernel takes the latent for; what is too wide is refused by `Rows`."""
+    return next((d for d in LATENTS if p.desc.d_latent <= d), LATENTS[-1])
+
+
+class Rows:
+    """The rows of a page: its Params, and the values of the tables' fields for a problem."""
+
+    def __init__(self, name: str, fields: Mapping[str, Any], values: Callable[[Problem], Mapping[str, Any]]) -> None:
+        self.split, self.merge = params(name, fields)
+        self.values = values
+
+    def _geometry(
+        self, p: Problem, kernel: str, rows: int, axes: Mapping[str, Any], smem: int, threads: int = THREADS
+    ) -> Geometry | str:
+        desc = p.desc
+        if max(desc.max_cache_len, desc.page_size, desc.num_pages) >= 2**31 - 2**20:
+            return "2^31 - 2^20 positions or pages or more"
+        if desc.d_latent > LATENTS[-1] or desc.d_rope > ROPE:
+            return f"d_latent {desc.d_latent} and d_rope {desc.d_rope} are beyond {LATENTS[-1]} and {ROPE}"
+        count = desc.num_queries * desc.num_heads
+        splits, tiles = -(-desc.max_cache_len // SPLIT), -(-count // rows)
+        size, total = desc.element.acc.itemsize, desc.batch_size * count
+        stats = aligned(total * splits * -(-desc.d_latent // 8) * 8 * size)
+        scale = split_scale(desc)
+        shared: dict[str, Any] = {
+            **self.values(p), "parts": 0, "stats": stats, "scale": scale["scale"], "max_len": desc.max_cache_len,
+            "splits": splits, "queries": desc.num_queries, "heads": desc.num_heads, "d_latent": desc.d_latent,
+        }  # fmt: skip
+        pieces = desc.d_latent % 8 == 0 and wide(p.q, p.cache) == 0b11
+        split = {
+            "q_stride": p.q.strides[:-1], "cache_stride": p.cache.strides[:-1], "sign": scale["sign"], "tiles": tiles,
+            "d_rope": desc.d_rope, "wide": int(pieces), **shared,
+        }  # fmt: skip
+        steps = (
+            Step(kernel, (tiles * splits * desc.batch_size, 1, 1), split, axes, threads, smem),
+            Step("merge", (total, 1, 1), {"y_stride": p.y.strides[:-1], **shared}, {}, THREADS),
+        )
+        workspace = stats + aligned(total * splits * 2 * size)
+        return Geometry(tuple(s for s in steps if s.grid[0]), workspace, layout(p.q, p.cache, p.y))
+
+    def _merge(self) -> Kernel:
+        return Kernel("merge", "mla_decode_merge<{T}>", self.merge, threads=THREADS)
+
+    def simt(self) -> Variant:
+        """The row of float32 and float64."""
+
+        def geometry(p: Problem) -> Geometry | str:
+            keys = 64 // p.desc.element.itemsize
+            smem = (SIMT_ROWS + keys) * p.desc.width * p.desc.element.acc.itemsize
+            return self._geometry(p, "simt", SIMT_ROWS, {}, smem)
+
+        call = f"mla_decode_simt<{{T}}, {SIMT_ROWS}, {LATENTS[-1]}>"
+        return Variant(
+            "split_k", geometry, source="attention/mla/mla_decode.cu", elements=SINGLES,
+            kernels=(Kernel("simt", call, self.split, threads=THREADS), self._merge()),
+            guarantee=Guarantee(Relative(2), batch_invariant=True),
+        )  # fmt: skip
+
+    def wgmma(self) -> Variant:
+        """The row of Hopper's tensor cores."""
+
+        def geometry(p: Problem) -> Geometry | str:
+            d = _latent(p)
+            panel = 128 * WGMMA_ROWS  # of the weights in a stage, of the queries' rope
+            tiles = WGMMA_STAGES * (2 * WGMMA_KEYS * d + panel) + panel
+            each = 4 * WGMMA_ROWS + WGMMA_KEYS  # of a stage: factors, which keys there are
+            smem = 896 + tiles + 16 * WGMMA_KEYS + WGMMA_STAGES * each + 32
+            return self._geometry(p, "wgmma", WGMMA_ROWS, {"D": d}, smem, WGMMA_THREADS)
+
+        call = "mla_decode_wgmma<{T}, {D}>"
+        return Variant(
+            "split_k_wgmma", geometry, source="attention/mla/mla_decode_wgmma.cu", elements=HALVES,
+            design=ArchSku.SM90A,
+            kernels=(Kernel("wgmma", call, self.split, {"D": LATENTS}, WGMMA_THREADS, min_blocks=1), self._merge()),
+            guarantee=replace(TENSOR_CORES, order="wgmma"),
+        )  # fmt: skip
+
+    def mma(self) -> Variant:
+        """The row of mma.sync."""
+
+        def geometry(p: Problem) -> Geometry | str:
+            d = _latent(p)
+            smem = 2 * (MMA_ROWS + MMA_KEYS) * (d + ROPE) + 2 * MMA_ROWS * MMA_KEYS + 4 * MMA_ROWS * (MMA_KEYS + 5)
+            return self._geometry(p, "mma", MMA_ROWS, {"D": d}, smem)
+
+        call = "mla_decode_mma<{T}, {D}>"
+        return Variant(
+            "split_k_mma", geometry, source="attention/mla/mla_decode_mma.cu", elements=HALVES, design=ArchSku.SM80,
+            kernels=(Kernel("mma", call, self.split, {"D": LATENTS}, threads=THREADS, min_blocks=1), self._merge()),
+            guarantee=replace(TENSOR_CORES, order="mma"),
+        )  # fmt: skip
