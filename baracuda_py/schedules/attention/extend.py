@@ -118,7 +118,8 @@ class Extend:
         shared = {
             "sequences": 0, "parts": parts, "stats": stats, "bound_stride": p.qo_indptr.strides[0],
             "batch": desc.batch_size, "total_q": desc.total_q, **window(desc), "units": units,
-            "num_heads": desc.num_heads, "run": run, "d_v": desc.d_v, "bottom_right": int(desc.causal_alignment == "bottom_right"),
+            "num_heads": desc.num_heads, "run": run, "d_v": desc.d_v,
+            "bottom_right": int(desc.causal_alignment == "bottom_right"),
             "wide_bounds": int(p.qo_indptr.element.itemsize == 8),
             "unit_log2": math.log2(math.e) * (1 if terms else split["scale"]),
         }  # fmt: skip

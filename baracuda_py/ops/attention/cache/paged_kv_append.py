@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan,
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan,
     Problem, Step, Variant, View, element, extent, inout, operand,
 )  # fmt: skip
 from ....calls.functional import functional
