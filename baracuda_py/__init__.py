@@ -9,6 +9,7 @@ import importlib
 from typing import Any
 
 from . import _forking  # noqa: F401  (a fork waits for imports that began before anything else of the package)
+from ._absent import AbsentName
 from ._exports import EXPORTS
 
 __version__ = "0.1.0"
@@ -21,7 +22,7 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"{__name__}.{name}")
     module = EXPORTS.get(name)
     if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AbsentName(__name__, name, EXPORTS)
     value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
     globals()[name] = value
     return value

@@ -4,6 +4,8 @@
 import builtins
 from typing import Any
 from typing import Literal
+from typing import SupportsFloat
+from typing import SupportsIndex
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -67,44 +69,44 @@ from .ops.attention.cache.copy_pages import CopyPagesArgs as CopyPagesArgs
 from .ops.attention.cache.copy_pages import CopyPagesDescriptor as CopyPagesDescriptor
 from .ops.attention.cache.copy_pages import CopyPagesPlan as CopyPagesPlan
 from .ops.attention.cache.kv_cache_append import KvCacheAppendArgs as KvCacheAppendArgs
-from .ops.attention.cache.kv_cache_append import KvCacheAppendDescriptor as KvCacheAppendDescriptor
+from .ops.attention.cache.kv_cache_append import KvCacheAppendDescriptor as _KvCacheAppendDescriptor
 from .ops.attention.cache.kv_cache_append import KvCacheAppendPlan as KvCacheAppendPlan
 from .ops.attention.cache.paged_kv_append import PagedKvAppendArgs as PagedKvAppendArgs
-from .ops.attention.cache.paged_kv_append import PagedKvAppendDescriptor as PagedKvAppendDescriptor
+from .ops.attention.cache.paged_kv_append import PagedKvAppendDescriptor as _PagedKvAppendDescriptor
 from .ops.attention.cache.paged_kv_append import PagedKvAppendPlan as PagedKvAppendPlan
 from .ops.attention.cache.paged_kv_append_fp8 import PagedKvAppendFp8Args as PagedKvAppendFp8Args
-from .ops.attention.cache.paged_kv_append_fp8 import PagedKvAppendFp8Descriptor as PagedKvAppendFp8Descriptor
+from .ops.attention.cache.paged_kv_append_fp8 import PagedKvAppendFp8Descriptor as _PagedKvAppendFp8Descriptor
 from .ops.attention.cache.paged_kv_append_fp8 import PagedKvAppendFp8Plan as PagedKvAppendFp8Plan
 from .ops.attention.cache.rope_kv_append import RopeKvAppendArgs as RopeKvAppendArgs
-from .ops.attention.cache.rope_kv_append import RopeKvAppendDescriptor as RopeKvAppendDescriptor
+from .ops.attention.cache.rope_kv_append import RopeKvAppendDescriptor as _RopeKvAppendDescriptor
 from .ops.attention.cache.rope_kv_append import RopeKvAppendPlan as RopeKvAppendPlan
 from .ops.attention.decoding.cascade_attention import CascadeAttentionArgs as CascadeAttentionArgs
-from .ops.attention.decoding.cascade_attention import CascadeAttentionDescriptor as CascadeAttentionDescriptor
+from .ops.attention.decoding.cascade_attention import CascadeAttentionDescriptor as _CascadeAttentionDescriptor
 from .ops.attention.decoding.cascade_attention import CascadeAttentionPlan as CascadeAttentionPlan
 from .ops.attention.decoding.cascade_merge_states import CascadeMergeStatesArgs as CascadeMergeStatesArgs
-from .ops.attention.decoding.cascade_merge_states import CascadeMergeStatesDescriptor as CascadeMergeStatesDescriptor
+from .ops.attention.decoding.cascade_merge_states import CascadeMergeStatesDescriptor as _CascadeMergeStatesDescriptor
 from .ops.attention.decoding.cascade_merge_states import CascadeMergeStatesPlan as CascadeMergeStatesPlan
 from .ops.attention.decoding.flash_decoding import FlashDecodingArgs as FlashDecodingArgs
-from .ops.attention.decoding.flash_decoding import FlashDecodingDescriptor as FlashDecodingDescriptor
+from .ops.attention.decoding.flash_decoding import FlashDecodingDescriptor as _FlashDecodingDescriptor
 from .ops.attention.decoding.flash_decoding import FlashDecodingPlan as FlashDecodingPlan
 from .ops.attention.dense.alibi import AlibiArgs as AlibiArgs
-from .ops.attention.dense.alibi import AlibiDescriptor as AlibiDescriptor
+from .ops.attention.dense.alibi import AlibiDescriptor as _AlibiDescriptor
 from .ops.attention.dense.alibi import AlibiPlan as AlibiPlan
 from .ops.attention.dense.alibi_backward import AlibiBackwardArgs as AlibiBackwardArgs
-from .ops.attention.dense.alibi_backward import AlibiBackwardDescriptor as AlibiBackwardDescriptor
+from .ops.attention.dense.alibi_backward import AlibiBackwardDescriptor as _AlibiBackwardDescriptor
 from .ops.attention.dense.alibi_backward import AlibiBackwardPlan as AlibiBackwardPlan
 from .ops.attention.dense.flash_sdpa import FlashSdpaArgs as FlashSdpaArgs
-from .ops.attention.dense.flash_sdpa import FlashSdpaDescriptor as FlashSdpaDescriptor
+from .ops.attention.dense.flash_sdpa import FlashSdpaDescriptor as _FlashSdpaDescriptor
 from .ops.attention.dense.flash_sdpa import FlashSdpaPlan as FlashSdpaPlan
 from .ops.attention.dense.flash_sdpa_backward import FlashSdpaBackwardArgs as FlashSdpaBackwardArgs
-from .ops.attention.dense.flash_sdpa_backward import FlashSdpaBackwardDescriptor as FlashSdpaBackwardDescriptor
+from .ops.attention.dense.flash_sdpa_backward import FlashSdpaBackwardDescriptor as _FlashSdpaBackwardDescriptor
 from .ops.attention.dense.flash_sdpa_backward import FlashSdpaBackwardPlan as FlashSdpaBackwardPlan
 from .ops.attention.dense.flash_sdpa_sm89 import FlashSdpaSm89Plan as FlashSdpaSm89Plan
 from .ops.attention.dense.sdpa import SdpaArgs as SdpaArgs
-from .ops.attention.dense.sdpa import SdpaDescriptor as SdpaDescriptor
+from .ops.attention.dense.sdpa import SdpaDescriptor as _SdpaDescriptor
 from .ops.attention.dense.sdpa import SdpaPlan as SdpaPlan
 from .ops.attention.dense.sdpa_backward import SdpaBackwardArgs as SdpaBackwardArgs
-from .ops.attention.dense.sdpa_backward import SdpaBackwardDescriptor as SdpaBackwardDescriptor
+from .ops.attention.dense.sdpa_backward import SdpaBackwardDescriptor as _SdpaBackwardDescriptor
 from .ops.attention.dense.sdpa_backward import SdpaBackwardPlan as SdpaBackwardPlan
 from .ops.attention.mla.mla_decode import MlaDecodeArgs as MlaDecodeArgs
 from .ops.attention.mla.mla_decode import MlaDecodeDescriptor as MlaDecodeDescriptor
@@ -113,341 +115,341 @@ from .ops.attention.mla.mla_kv_append import MlaKvAppendArgs as MlaKvAppendArgs
 from .ops.attention.mla.mla_kv_append import MlaKvAppendDescriptor as MlaKvAppendDescriptor
 from .ops.attention.mla.mla_kv_append import MlaKvAppendPlan as MlaKvAppendPlan
 from .ops.attention.packed.batch_ragged_prefill import BatchRaggedPrefillArgs as BatchRaggedPrefillArgs
-from .ops.attention.packed.batch_ragged_prefill import BatchRaggedPrefillDescriptor as BatchRaggedPrefillDescriptor
+from .ops.attention.packed.batch_ragged_prefill import BatchRaggedPrefillDescriptor as _BatchRaggedPrefillDescriptor
 from .ops.attention.packed.batch_ragged_prefill import BatchRaggedPrefillPlan as BatchRaggedPrefillPlan
 from .ops.attention.packed.flash_sdpa_varlen import FlashSdpaVarlenArgs as FlashSdpaVarlenArgs
-from .ops.attention.packed.flash_sdpa_varlen import FlashSdpaVarlenDescriptor as FlashSdpaVarlenDescriptor
+from .ops.attention.packed.flash_sdpa_varlen import FlashSdpaVarlenDescriptor as _FlashSdpaVarlenDescriptor
 from .ops.attention.packed.flash_sdpa_varlen import FlashSdpaVarlenPlan as FlashSdpaVarlenPlan
 from .ops.attention.packed.flash_sdpa_varlen_backward import FlashSdpaVarlenBackwardArgs as FlashSdpaVarlenBackwardArgs
-from .ops.attention.packed.flash_sdpa_varlen_backward import FlashSdpaVarlenBackwardDescriptor as FlashSdpaVarlenBackwardDescriptor
+from .ops.attention.packed.flash_sdpa_varlen_backward import FlashSdpaVarlenBackwardDescriptor as _FlashSdpaVarlenBackwardDescriptor
 from .ops.attention.packed.flash_sdpa_varlen_backward import FlashSdpaVarlenBackwardPlan as FlashSdpaVarlenBackwardPlan
-from .ops.attention.packed.ragged import PackedDescriptor as PackedDescriptor
-from .ops.attention.packed.ragged import RaggedDescriptor as RaggedDescriptor
+from .ops.attention.packed.ragged import PackedDescriptor as _PackedDescriptor
+from .ops.attention.packed.ragged import RaggedDescriptor as _RaggedDescriptor
 from .ops.attention.paged.batch_paged_decode import BatchPagedDecodeArgs as BatchPagedDecodeArgs
-from .ops.attention.paged.batch_paged_decode import BatchPagedDecodeDescriptor as BatchPagedDecodeDescriptor
+from .ops.attention.paged.batch_paged_decode import BatchPagedDecodeDescriptor as _BatchPagedDecodeDescriptor
 from .ops.attention.paged.batch_paged_decode import BatchPagedDecodePlan as BatchPagedDecodePlan
 from .ops.attention.paged.batch_paged_decode_fp8 import BatchPagedDecodeFp8Args as BatchPagedDecodeFp8Args
-from .ops.attention.paged.batch_paged_decode_fp8 import BatchPagedDecodeFp8Descriptor as BatchPagedDecodeFp8Descriptor
+from .ops.attention.paged.batch_paged_decode_fp8 import BatchPagedDecodeFp8Descriptor as _BatchPagedDecodeFp8Descriptor
 from .ops.attention.paged.batch_paged_decode_fp8 import BatchPagedDecodeFp8Plan as BatchPagedDecodeFp8Plan
 from .ops.attention.paged.batch_paged_extend import BatchPagedExtendArgs as BatchPagedExtendArgs
 from .ops.attention.paged.batch_paged_extend import BatchPagedExtendDescriptor as BatchPagedExtendDescriptor
 from .ops.attention.paged.batch_paged_extend import BatchPagedExtendPlan as BatchPagedExtendPlan
 from .ops.attention.paged.batch_paged_prefill import BatchPagedPrefillArgs as BatchPagedPrefillArgs
-from .ops.attention.paged.batch_paged_prefill import BatchPagedPrefillDescriptor as BatchPagedPrefillDescriptor
+from .ops.attention.paged.batch_paged_prefill import BatchPagedPrefillDescriptor as _BatchPagedPrefillDescriptor
 from .ops.attention.paged.batch_paged_prefill import BatchPagedPrefillPlan as BatchPagedPrefillPlan
 from .ops.attention.paged.batch_paged_prefill import PagedQueriesDescriptor as PagedQueriesDescriptor
 from .ops.attention.rope.qk_norm_rope import QkNormRopeArgs as QkNormRopeArgs
-from .ops.attention.rope.qk_norm_rope import QkNormRopeDescriptor as QkNormRopeDescriptor
+from .ops.attention.rope.qk_norm_rope import QkNormRopeDescriptor as _QkNormRopeDescriptor
 from .ops.attention.rope.qk_norm_rope import QkNormRopePlan as QkNormRopePlan
 from .ops.attention.rope.qk_norm_rope_backward import QkNormRopeBackwardArgs as QkNormRopeBackwardArgs
-from .ops.attention.rope.qk_norm_rope_backward import QkNormRopeBackwardDescriptor as QkNormRopeBackwardDescriptor
+from .ops.attention.rope.qk_norm_rope_backward import QkNormRopeBackwardDescriptor as _QkNormRopeBackwardDescriptor
 from .ops.attention.rope.qk_norm_rope_backward import QkNormRopeBackwardPlan as QkNormRopeBackwardPlan
 from .ops.attention.rope.rope import RopeArgs as RopeArgs
-from .ops.attention.rope.rope import RopeDescriptor as RopeDescriptor
+from .ops.attention.rope.rope import RopeDescriptor as _RopeDescriptor
 from .ops.attention.rope.rope import RopePlan as RopePlan
 from .ops.attention.rope.rope_backward import RopeBackwardArgs as RopeBackwardArgs
-from .ops.attention.rope.rope_backward import RopeBackwardDescriptor as RopeBackwardDescriptor
+from .ops.attention.rope.rope_backward import RopeBackwardDescriptor as _RopeBackwardDescriptor
 from .ops.attention.rope.rope_backward import RopeBackwardPlan as RopeBackwardPlan
 from .ops.attention.rope.rope_frequencies import RopeFrequencies as RopeFrequencies
-from .ops.attention.score_terms import AttentionDescriptor as AttentionDescriptor
-from .ops.attention.score_terms import ScoreTerms as ScoreTerms
+from .ops.attention.score_terms import AttentionDescriptor as _AttentionDescriptor
+from .ops.attention.score_terms import ScoreTerms as _ScoreTerms
 from .ops.attention.sparse.sdpa_block_sparse import SdpaBlockSparseArgs as SdpaBlockSparseArgs
-from .ops.attention.sparse.sdpa_block_sparse import SdpaBlockSparseDescriptor as SdpaBlockSparseDescriptor
+from .ops.attention.sparse.sdpa_block_sparse import SdpaBlockSparseDescriptor as _SdpaBlockSparseDescriptor
 from .ops.attention.sparse.sdpa_block_sparse import SdpaBlockSparsePlan as SdpaBlockSparsePlan
 from .ops.attention.sparse.sdpa_block_sparse_backward import SdpaBlockSparseBackwardArgs as SdpaBlockSparseBackwardArgs
-from .ops.attention.sparse.sdpa_block_sparse_backward import SdpaBlockSparseBackwardDescriptor as SdpaBlockSparseBackwardDescriptor
+from .ops.attention.sparse.sdpa_block_sparse_backward import SdpaBlockSparseBackwardDescriptor as _SdpaBlockSparseBackwardDescriptor
 from .ops.attention.sparse.sdpa_block_sparse_backward import SdpaBlockSparseBackwardPlan as SdpaBlockSparseBackwardPlan
 # ops.elementwise
 from .ops.elementwise.affine import AffineArgs as AffineArgs
-from .ops.elementwise.affine import AffineDescriptor as AffineDescriptor
+from .ops.elementwise.affine import AffineDescriptor as _AffineDescriptor
 from .ops.elementwise.affine import AffinePlan as AffinePlan
 from .ops.elementwise.binary import BinaryArgs as BinaryArgs
-from .ops.elementwise.binary import BinaryDescriptor as BinaryDescriptor
+from .ops.elementwise.binary import BinaryDescriptor as _BinaryDescriptor
 from .ops.elementwise.binary import BinaryPlan as BinaryPlan
 from .ops.elementwise.binary_backward import BinaryBackwardArgs as BinaryBackwardArgs
-from .ops.elementwise.binary_backward import BinaryBackwardDescriptor as BinaryBackwardDescriptor
+from .ops.elementwise.binary_backward import BinaryBackwardDescriptor as _BinaryBackwardDescriptor
 from .ops.elementwise.binary_backward import BinaryBackwardPlan as BinaryBackwardPlan
 from .ops.elementwise.binary_kinds import BinaryKind as BinaryKind
 from .ops.elementwise.cast import CastArgs as CastArgs
-from .ops.elementwise.cast import CastDescriptor as CastDescriptor
+from .ops.elementwise.cast import CastDescriptor as _CastDescriptor
 from .ops.elementwise.cast import CastPlan as CastPlan
 from .ops.elementwise.complex_binary import ComplexBinaryArgs as ComplexBinaryArgs
-from .ops.elementwise.complex_binary import ComplexBinaryDescriptor as ComplexBinaryDescriptor
+from .ops.elementwise.complex_binary import ComplexBinaryDescriptor as _ComplexBinaryDescriptor
 from .ops.elementwise.complex_binary import ComplexBinaryPlan as ComplexBinaryPlan
 from .ops.elementwise.complex_binary_backward import ComplexBinaryBackwardArgs as ComplexBinaryBackwardArgs
-from .ops.elementwise.complex_binary_backward import ComplexBinaryBackwardDescriptor as ComplexBinaryBackwardDescriptor
+from .ops.elementwise.complex_binary_backward import ComplexBinaryBackwardDescriptor as _ComplexBinaryBackwardDescriptor
 from .ops.elementwise.complex_binary_backward import ComplexBinaryBackwardPlan as ComplexBinaryBackwardPlan
 from .ops.elementwise.complex_binary_kinds import ComplexBinaryKind as ComplexBinaryKind
 from .ops.elementwise.complex_cast import ComplexCastArgs as ComplexCastArgs
-from .ops.elementwise.complex_cast import ComplexCastDescriptor as ComplexCastDescriptor
+from .ops.elementwise.complex_cast import ComplexCastDescriptor as _ComplexCastDescriptor
 from .ops.elementwise.complex_cast import ComplexCastPlan as ComplexCastPlan
 from .ops.elementwise.complex_kinds import ComplexUnaryKind as ComplexUnaryKind
 from .ops.elementwise.complex_pair import ComplexPairArgs as ComplexPairArgs
-from .ops.elementwise.complex_pair import ComplexPairDescriptor as ComplexPairDescriptor
+from .ops.elementwise.complex_pair import ComplexPairDescriptor as _ComplexPairDescriptor
 from .ops.elementwise.complex_pair import ComplexPairKind as ComplexPairKind
 from .ops.elementwise.complex_pair import ComplexPairPlan as ComplexPairPlan
 from .ops.elementwise.complex_pair_backward import ComplexPairBackwardArgs as ComplexPairBackwardArgs
-from .ops.elementwise.complex_pair_backward import ComplexPairBackwardDescriptor as ComplexPairBackwardDescriptor
+from .ops.elementwise.complex_pair_backward import ComplexPairBackwardDescriptor as _ComplexPairBackwardDescriptor
 from .ops.elementwise.complex_pair_backward import ComplexPairBackwardPlan as ComplexPairBackwardPlan
 from .ops.elementwise.complex_unary import ComplexUnaryArgs as ComplexUnaryArgs
-from .ops.elementwise.complex_unary import ComplexUnaryDescriptor as ComplexUnaryDescriptor
+from .ops.elementwise.complex_unary import ComplexUnaryDescriptor as _ComplexUnaryDescriptor
 from .ops.elementwise.complex_unary import ComplexUnaryPlan as ComplexUnaryPlan
 from .ops.elementwise.complex_unary_backward import ComplexUnaryBackwardArgs as ComplexUnaryBackwardArgs
-from .ops.elementwise.complex_unary_backward import ComplexUnaryBackwardDescriptor as ComplexUnaryBackwardDescriptor
+from .ops.elementwise.complex_unary_backward import ComplexUnaryBackwardDescriptor as _ComplexUnaryBackwardDescriptor
 from .ops.elementwise.complex_unary_backward import ComplexUnaryBackwardPlan as ComplexUnaryBackwardPlan
 from .ops.elementwise.fill import FillArgs as FillArgs
-from .ops.elementwise.fill import FillDescriptor as FillDescriptor
+from .ops.elementwise.fill import FillDescriptor as _FillDescriptor
 from .ops.elementwise.fill import FillPlan as FillPlan
 from .ops.elementwise.float_format import FloatFormatArgs as FloatFormatArgs
-from .ops.elementwise.float_format import FloatFormatDescriptor as FloatFormatDescriptor
+from .ops.elementwise.float_format import FloatFormatDescriptor as _FloatFormatDescriptor
 from .ops.elementwise.float_format import FloatFormatKind as FloatFormatKind
 from .ops.elementwise.float_format import FloatFormatPlan as FloatFormatPlan
 from .ops.elementwise.frexp import FrexpArgs as FrexpArgs
 from .ops.elementwise.frexp import FrexpBackwardArgs as FrexpBackwardArgs
 from .ops.elementwise.frexp import FrexpBackwardPlan as FrexpBackwardPlan
-from .ops.elementwise.frexp import FrexpDescriptor as FrexpDescriptor
+from .ops.elementwise.frexp import FrexpDescriptor as _FrexpDescriptor
 from .ops.elementwise.frexp import FrexpPlan as FrexpPlan
 from .ops.elementwise.special_function import SpecialFunctionArgs as SpecialFunctionArgs
-from .ops.elementwise.special_function import SpecialFunctionDescriptor as SpecialFunctionDescriptor
+from .ops.elementwise.special_function import SpecialFunctionDescriptor as _SpecialFunctionDescriptor
 from .ops.elementwise.special_function import SpecialFunctionPlan as SpecialFunctionPlan
 from .ops.elementwise.special_function_backward import SpecialFunctionBackwardArgs as SpecialFunctionBackwardArgs
-from .ops.elementwise.special_function_backward import SpecialFunctionBackwardDescriptor as SpecialFunctionBackwardDescriptor
+from .ops.elementwise.special_function_backward import SpecialFunctionBackwardDescriptor as _SpecialFunctionBackwardDescriptor
 from .ops.elementwise.special_function_backward import SpecialFunctionBackwardPlan as SpecialFunctionBackwardPlan
 from .ops.elementwise.special_function_kinds import SpecialFunctionKind as SpecialFunctionKind
 from .ops.elementwise.ternary import TernaryArgs as TernaryArgs
-from .ops.elementwise.ternary import TernaryDescriptor as TernaryDescriptor
+from .ops.elementwise.ternary import TernaryDescriptor as _TernaryDescriptor
 from .ops.elementwise.ternary import TernaryPlan as TernaryPlan
 from .ops.elementwise.ternary_backward import TernaryBackwardArgs as TernaryBackwardArgs
-from .ops.elementwise.ternary_backward import TernaryBackwardDescriptor as TernaryBackwardDescriptor
+from .ops.elementwise.ternary_backward import TernaryBackwardDescriptor as _TernaryBackwardDescriptor
 from .ops.elementwise.ternary_backward import TernaryBackwardPlan as TernaryBackwardPlan
 from .ops.elementwise.ternary_kinds import TernaryKind as TernaryKind
 from .ops.elementwise.unary import UnaryArgs as UnaryArgs
-from .ops.elementwise.unary import UnaryDescriptor as UnaryDescriptor
+from .ops.elementwise.unary import UnaryDescriptor as _UnaryDescriptor
 from .ops.elementwise.unary import UnaryPlan as UnaryPlan
 from .ops.elementwise.unary_backward import UnaryBackwardArgs as UnaryBackwardArgs
-from .ops.elementwise.unary_backward import UnaryBackwardDescriptor as UnaryBackwardDescriptor
+from .ops.elementwise.unary_backward import UnaryBackwardDescriptor as _UnaryBackwardDescriptor
 from .ops.elementwise.unary_backward import UnaryBackwardPlan as UnaryBackwardPlan
 from .ops.elementwise.unary_kinds import UnaryKind as UnaryKind
 # ops.embedding
 from .ops.embedding.embedding import EmbeddingArgs as EmbeddingArgs
-from .ops.embedding.embedding import EmbeddingDescriptor as EmbeddingDescriptor
+from .ops.embedding.embedding import EmbeddingDescriptor as _EmbeddingDescriptor
 from .ops.embedding.embedding import EmbeddingPlan as EmbeddingPlan
 from .ops.embedding.embedding_backward import EmbeddingBackwardArgs as EmbeddingBackwardArgs
-from .ops.embedding.embedding_backward import EmbeddingBackwardDescriptor as EmbeddingBackwardDescriptor
+from .ops.embedding.embedding_backward import EmbeddingBackwardDescriptor as _EmbeddingBackwardDescriptor
 from .ops.embedding.embedding_backward import EmbeddingBackwardPlan as EmbeddingBackwardPlan
 from .ops.embedding.embedding_renorm import EmbeddingRenormArgs as EmbeddingRenormArgs
-from .ops.embedding.embedding_renorm import EmbeddingRenormDescriptor as EmbeddingRenormDescriptor
+from .ops.embedding.embedding_renorm import EmbeddingRenormDescriptor as _EmbeddingRenormDescriptor
 from .ops.embedding.embedding_renorm import EmbeddingRenormPlan as EmbeddingRenormPlan
 # ops.gated
 from .ops.gated.gated_activation import GatedActivationArgs as GatedActivationArgs
-from .ops.gated.gated_activation import GatedActivationDescriptor as GatedActivationDescriptor
+from .ops.gated.gated_activation import GatedActivationDescriptor as _GatedActivationDescriptor
 from .ops.gated.gated_activation import GatedActivationPlan as GatedActivationPlan
 from .ops.gated.gated_activation_backward import GatedActivationBackwardArgs as GatedActivationBackwardArgs
-from .ops.gated.gated_activation_backward import GatedActivationBackwardDescriptor as GatedActivationBackwardDescriptor
+from .ops.gated.gated_activation_backward import GatedActivationBackwardDescriptor as _GatedActivationBackwardDescriptor
 from .ops.gated.gated_activation_backward import GatedActivationBackwardPlan as GatedActivationBackwardPlan
 from .ops.gated.gated_kinds import GatedActivationKind as GatedActivationKind
 from .ops.gated.gated_quantize import GatedQuantizeArgs as GatedQuantizeArgs
-from .ops.gated.gated_quantize import GatedQuantizeDescriptor as GatedQuantizeDescriptor
+from .ops.gated.gated_quantize import GatedQuantizeDescriptor as _GatedQuantizeDescriptor
 from .ops.gated.gated_quantize import GatedQuantizePlan as GatedQuantizePlan
 # ops.gemm
 from .ops.gemm.fp8_gemm import Fp8GemmArgs as Fp8GemmArgs
-from .ops.gemm.fp8_gemm import Fp8GemmDescriptor as Fp8GemmDescriptor
+from .ops.gemm.fp8_gemm import Fp8GemmDescriptor as _Fp8GemmDescriptor
 from .ops.gemm.fp8_gemm import Fp8GemmPlan as Fp8GemmPlan
 from .ops.gemm.gemm import BatchedGemmPlan as BatchedGemmPlan
 from .ops.gemm.gemm import DenseGemmPlan as DenseGemmPlan
 from .ops.gemm.gemm import GemmArgs as GemmArgs
-from .ops.gemm.gemm import GemmDescriptor as GemmDescriptor
+from .ops.gemm.gemm import GemmDescriptor as _GemmDescriptor
 from .ops.gemm.gemm import GemmPlan as GemmPlan
 from .ops.gemm.gemm_backward import GemmBackwardArgs as GemmBackwardArgs
-from .ops.gemm.gemm_backward import GemmBackwardDescriptor as GemmBackwardDescriptor
+from .ops.gemm.gemm_backward import GemmBackwardDescriptor as _GemmBackwardDescriptor
 from .ops.gemm.gemm_backward import GemmBackwardPlan as GemmBackwardPlan
 from .ops.gemm.gemv import GemvArgs as GemvArgs
 from .ops.gemm.gemv import GemvDensePlan as GemvDensePlan
-from .ops.gemm.gemv import GemvDescriptor as GemvDescriptor
+from .ops.gemm.gemv import GemvDescriptor as _GemvDescriptor
 from .ops.gemm.gemv import GemvPlan as GemvPlan
 from .ops.gemm.grouped_gemm import GroupedGemmArgs as GroupedGemmArgs
-from .ops.gemm.grouped_gemm import GroupedGemmDescriptor as GroupedGemmDescriptor
+from .ops.gemm.grouped_gemm import GroupedGemmDescriptor as _GroupedGemmDescriptor
 from .ops.gemm.grouped_gemm import GroupedGemmPlan as GroupedGemmPlan
 from .ops.gemm.grouped_gemm_backward import GroupedGemmBackwardArgs as GroupedGemmBackwardArgs
-from .ops.gemm.grouped_gemm_backward import GroupedGemmBackwardDescriptor as GroupedGemmBackwardDescriptor
+from .ops.gemm.grouped_gemm_backward import GroupedGemmBackwardDescriptor as _GroupedGemmBackwardDescriptor
 from .ops.gemm.grouped_gemm_backward import GroupedGemmBackwardPlan as GroupedGemmBackwardPlan
 from .ops.gemm.grouped_gemm_epilogue import GroupedGemmEpilogueArgs as GroupedGemmEpilogueArgs
-from .ops.gemm.grouped_gemm_epilogue import GroupedGemmEpilogueDescriptor as GroupedGemmEpilogueDescriptor
+from .ops.gemm.grouped_gemm_epilogue import GroupedGemmEpilogueDescriptor as _GroupedGemmEpilogueDescriptor
 from .ops.gemm.grouped_gemm_epilogue import GroupedGemmEpiloguePlan as GroupedGemmEpiloguePlan
 from .ops.gemm.grouped_inner_gemm import GroupedInnerGemmArgs as GroupedInnerGemmArgs
-from .ops.gemm.grouped_inner_gemm import GroupedInnerGemmDescriptor as GroupedInnerGemmDescriptor
+from .ops.gemm.grouped_inner_gemm import GroupedInnerGemmDescriptor as _GroupedInnerGemmDescriptor
 from .ops.gemm.grouped_inner_gemm import GroupedInnerGemmPlan as GroupedInnerGemmPlan
 from .ops.gemm.grouped_inner_gemm_backward import GroupedInnerGemmBackwardArgs as GroupedInnerGemmBackwardArgs
-from .ops.gemm.grouped_inner_gemm_backward import GroupedInnerGemmBackwardDescriptor as GroupedInnerGemmBackwardDescriptor
+from .ops.gemm.grouped_inner_gemm_backward import GroupedInnerGemmBackwardDescriptor as _GroupedInnerGemmBackwardDescriptor
 from .ops.gemm.grouped_inner_gemm_backward import GroupedInnerGemmBackwardPlan as GroupedInnerGemmBackwardPlan
-from .ops.gemm.groups import GroupedDescriptor as GroupedDescriptor
+from .ops.gemm.groups import GroupedDescriptor as _GroupedDescriptor
 from .ops.gemm.lora_matmul import LoraMatmulArgs as LoraMatmulArgs
-from .ops.gemm.lora_matmul import LoraMatmulDescriptor as LoraMatmulDescriptor
+from .ops.gemm.lora_matmul import LoraMatmulDescriptor as _LoraMatmulDescriptor
 from .ops.gemm.lora_matmul import LoraMatmulPlan as LoraMatmulPlan
 from .ops.gemm.lora_matmul_backward import LoraMatmulBackwardArgs as LoraMatmulBackwardArgs
-from .ops.gemm.lora_matmul_backward import LoraMatmulBackwardDescriptor as LoraMatmulBackwardDescriptor
+from .ops.gemm.lora_matmul_backward import LoraMatmulBackwardDescriptor as _LoraMatmulBackwardDescriptor
 from .ops.gemm.lora_matmul_backward import LoraMatmulBackwardPlan as LoraMatmulBackwardPlan
 from .ops.gemm.multi_gemm import MultiGemmArgs as MultiGemmArgs
-from .ops.gemm.multi_gemm import MultiGemmDescriptor as MultiGemmDescriptor
+from .ops.gemm.multi_gemm import MultiGemmDescriptor as _MultiGemmDescriptor
 from .ops.gemm.multi_gemm import MultiGemmPlan as MultiGemmPlan
 from .ops.gemm.syrk import SyrkArgs as SyrkArgs
-from .ops.gemm.syrk import SyrkDescriptor as SyrkDescriptor
+from .ops.gemm.syrk import SyrkDescriptor as _SyrkDescriptor
 from .ops.gemm.syrk import SyrkPlan as SyrkPlan
 # ops.indexing
 from .ops.indexing.block_diag import BlockDiagArgs as BlockDiagArgs
 from .ops.indexing.block_diag import BlockDiagBackwardArgs as BlockDiagBackwardArgs
-from .ops.indexing.block_diag import BlockDiagBackwardDescriptor as BlockDiagBackwardDescriptor
+from .ops.indexing.block_diag import BlockDiagBackwardDescriptor as _BlockDiagBackwardDescriptor
 from .ops.indexing.block_diag import BlockDiagBackwardPlan as BlockDiagBackwardPlan
-from .ops.indexing.block_diag import BlockDiagDescriptor as BlockDiagDescriptor
+from .ops.indexing.block_diag import BlockDiagDescriptor as _BlockDiagDescriptor
 from .ops.indexing.block_diag import BlockDiagPlan as BlockDiagPlan
 from .ops.indexing.gather import GatherArgs as GatherArgs
-from .ops.indexing.gather import GatherDescriptor as GatherDescriptor
+from .ops.indexing.gather import GatherDescriptor as _GatherDescriptor
 from .ops.indexing.gather import GatherPlan as GatherPlan
 from .ops.indexing.gather_backward import GatherBackwardArgs as GatherBackwardArgs
-from .ops.indexing.gather_backward import GatherBackwardDescriptor as GatherBackwardDescriptor
+from .ops.indexing.gather_backward import GatherBackwardDescriptor as _GatherBackwardDescriptor
 from .ops.indexing.gather_backward import GatherBackwardPlan as GatherBackwardPlan
 from .ops.indexing.gather_backward import TakeBackwardArgs as TakeBackwardArgs
-from .ops.indexing.gather_backward import TakeBackwardDescriptor as TakeBackwardDescriptor
+from .ops.indexing.gather_backward import TakeBackwardDescriptor as _TakeBackwardDescriptor
 from .ops.indexing.gather_backward import TakeBackwardPlan as TakeBackwardPlan
 from .ops.indexing.index import IndexArgs as IndexArgs
 from .ops.indexing.index import IndexBackwardArgs as IndexBackwardArgs
-from .ops.indexing.index import IndexBackwardDescriptor as IndexBackwardDescriptor
+from .ops.indexing.index import IndexBackwardDescriptor as _IndexBackwardDescriptor
 from .ops.indexing.index import IndexBackwardPlan as IndexBackwardPlan
-from .ops.indexing.index import IndexDescriptor as IndexDescriptor
+from .ops.indexing.index import IndexDescriptor as _IndexDescriptor
 from .ops.indexing.index import IndexPlan as IndexPlan
 from .ops.indexing.index_put import IndexPutArgs as IndexPutArgs
 from .ops.indexing.index_put import IndexPutBackwardArgs as IndexPutBackwardArgs
-from .ops.indexing.index_put import IndexPutBackwardDescriptor as IndexPutBackwardDescriptor
+from .ops.indexing.index_put import IndexPutBackwardDescriptor as _IndexPutBackwardDescriptor
 from .ops.indexing.index_put import IndexPutBackwardPlan as IndexPutBackwardPlan
-from .ops.indexing.index_put import IndexPutDescriptor as IndexPutDescriptor
+from .ops.indexing.index_put import IndexPutDescriptor as _IndexPutDescriptor
 from .ops.indexing.index_put import IndexPutPlan as IndexPutPlan
 from .ops.indexing.indexed import Indexed as Indexed
 from .ops.indexing.keyed import Keyed as Keyed
-from .ops.indexing.keyed import KeyedDescriptor as KeyedDescriptor
+from .ops.indexing.keyed import KeyedDescriptor as _KeyedDescriptor
 from .ops.indexing.masked_scatter import MaskedScatterArgs as MaskedScatterArgs
 from .ops.indexing.masked_scatter import MaskedScatterBackwardArgs as MaskedScatterBackwardArgs
-from .ops.indexing.masked_scatter import MaskedScatterBackwardDescriptor as MaskedScatterBackwardDescriptor
+from .ops.indexing.masked_scatter import MaskedScatterBackwardDescriptor as _MaskedScatterBackwardDescriptor
 from .ops.indexing.masked_scatter import MaskedScatterBackwardPlan as MaskedScatterBackwardPlan
-from .ops.indexing.masked_scatter import MaskedScatterDescriptor as MaskedScatterDescriptor
+from .ops.indexing.masked_scatter import MaskedScatterDescriptor as _MaskedScatterDescriptor
 from .ops.indexing.masked_scatter import MaskedScatterPlan as MaskedScatterPlan
 from .ops.indexing.masked_select import MaskedSelectArgs as MaskedSelectArgs
 from .ops.indexing.masked_select import MaskedSelectBackwardArgs as MaskedSelectBackwardArgs
-from .ops.indexing.masked_select import MaskedSelectBackwardDescriptor as MaskedSelectBackwardDescriptor
+from .ops.indexing.masked_select import MaskedSelectBackwardDescriptor as _MaskedSelectBackwardDescriptor
 from .ops.indexing.masked_select import MaskedSelectBackwardPlan as MaskedSelectBackwardPlan
-from .ops.indexing.masked_select import MaskedSelectDescriptor as MaskedSelectDescriptor
+from .ops.indexing.masked_select import MaskedSelectDescriptor as _MaskedSelectDescriptor
 from .ops.indexing.masked_select import MaskedSelectPlan as MaskedSelectPlan
 from .ops.indexing.nonzero import NonzeroArgs as NonzeroArgs
-from .ops.indexing.nonzero import NonzeroDescriptor as NonzeroDescriptor
+from .ops.indexing.nonzero import NonzeroDescriptor as _NonzeroDescriptor
 from .ops.indexing.nonzero import NonzeroPlan as NonzeroPlan
 from .ops.indexing.place import PlaceArgs as PlaceArgs
-from .ops.indexing.place import PlaceDescriptor as PlaceDescriptor
+from .ops.indexing.place import PlaceDescriptor as _PlaceDescriptor
 from .ops.indexing.place import PlaceKind as PlaceKind
 from .ops.indexing.place import PlacePlan as PlacePlan
 from .ops.indexing.positions import RavelMultiIndexArgs as RavelMultiIndexArgs
-from .ops.indexing.positions import RavelMultiIndexDescriptor as RavelMultiIndexDescriptor
+from .ops.indexing.positions import RavelMultiIndexDescriptor as _RavelMultiIndexDescriptor
 from .ops.indexing.positions import RavelMultiIndexPlan as RavelMultiIndexPlan
 from .ops.indexing.positions import UnravelIndexArgs as UnravelIndexArgs
-from .ops.indexing.positions import UnravelIndexDescriptor as UnravelIndexDescriptor
+from .ops.indexing.positions import UnravelIndexDescriptor as _UnravelIndexDescriptor
 from .ops.indexing.positions import UnravelIndexPlan as UnravelIndexPlan
 from .ops.indexing.scatter import ScatterArgs as ScatterArgs
-from .ops.indexing.scatter import ScatterDescriptor as ScatterDescriptor
+from .ops.indexing.scatter import ScatterDescriptor as _ScatterDescriptor
 from .ops.indexing.scatter import ScatterKind as ScatterKind
 from .ops.indexing.scatter import ScatterPlan as ScatterPlan
 from .ops.indexing.scatter_backward import ScatterBackwardArgs as ScatterBackwardArgs
-from .ops.indexing.scatter_backward import ScatterBackwardDescriptor as ScatterBackwardDescriptor
+from .ops.indexing.scatter_backward import ScatterBackwardDescriptor as _ScatterBackwardDescriptor
 from .ops.indexing.scatter_backward import ScatterBackwardPlan as ScatterBackwardPlan
 from .ops.indexing.take import TakeArgs as TakeArgs
-from .ops.indexing.take import TakeDescriptor as TakeDescriptor
+from .ops.indexing.take import TakeDescriptor as _TakeDescriptor
 from .ops.indexing.take import TakePlan as TakePlan
 # ops.layout
 from .ops.layout.concat import ConcatArgs as ConcatArgs
 from .ops.layout.concat import ConcatBackwardArgs as ConcatBackwardArgs
-from .ops.layout.concat import ConcatBackwardDescriptor as ConcatBackwardDescriptor
+from .ops.layout.concat import ConcatBackwardDescriptor as _ConcatBackwardDescriptor
 from .ops.layout.concat import ConcatBackwardPlan as ConcatBackwardPlan
-from .ops.layout.concat import ConcatDescriptor as ConcatDescriptor
+from .ops.layout.concat import ConcatDescriptor as _ConcatDescriptor
 from .ops.layout.concat import ConcatPlan as ConcatPlan
 from .ops.layout.dynamic_slice import DynamicSliceArgs as DynamicSliceArgs
 from .ops.layout.dynamic_slice import DynamicSliceBackwardArgs as DynamicSliceBackwardArgs
-from .ops.layout.dynamic_slice import DynamicSliceBackwardDescriptor as DynamicSliceBackwardDescriptor
+from .ops.layout.dynamic_slice import DynamicSliceBackwardDescriptor as _DynamicSliceBackwardDescriptor
 from .ops.layout.dynamic_slice import DynamicSliceBackwardPlan as DynamicSliceBackwardPlan
-from .ops.layout.dynamic_slice import DynamicSliceDescriptor as DynamicSliceDescriptor
+from .ops.layout.dynamic_slice import DynamicSliceDescriptor as _DynamicSliceDescriptor
 from .ops.layout.dynamic_slice import DynamicSlicePlan as DynamicSlicePlan
 from .ops.layout.dynamic_slice import DynamicUpdateSliceArgs as DynamicUpdateSliceArgs
 from .ops.layout.dynamic_slice import DynamicUpdateSliceBackwardArgs as DynamicUpdateSliceBackwardArgs
-from .ops.layout.dynamic_slice import DynamicUpdateSliceBackwardDescriptor as DynamicUpdateSliceBackwardDescriptor
+from .ops.layout.dynamic_slice import DynamicUpdateSliceBackwardDescriptor as _DynamicUpdateSliceBackwardDescriptor
 from .ops.layout.dynamic_slice import DynamicUpdateSliceBackwardPlan as DynamicUpdateSliceBackwardPlan
-from .ops.layout.dynamic_slice import DynamicUpdateSliceDescriptor as DynamicUpdateSliceDescriptor
+from .ops.layout.dynamic_slice import DynamicUpdateSliceDescriptor as _DynamicUpdateSliceDescriptor
 from .ops.layout.dynamic_slice import DynamicUpdateSlicePlan as DynamicUpdateSlicePlan
 from .ops.layout.dynamic_slice import WriteSliceArgs as WriteSliceArgs
-from .ops.layout.dynamic_slice import WriteSliceDescriptor as WriteSliceDescriptor
+from .ops.layout.dynamic_slice import WriteSliceDescriptor as _WriteSliceDescriptor
 from .ops.layout.dynamic_slice import WriteSlicePlan as WriteSlicePlan
 from .ops.layout.generate import GenerateArgs as GenerateArgs
-from .ops.layout.generate import GenerateDescriptor as GenerateDescriptor
+from .ops.layout.generate import GenerateDescriptor as _GenerateDescriptor
 from .ops.layout.generate import GeneratePlan as GeneratePlan
 from .ops.layout.im2col import Col2imArgs as Col2imArgs
-from .ops.layout.im2col import Col2imDescriptor as Col2imDescriptor
+from .ops.layout.im2col import Col2imDescriptor as _Col2imDescriptor
 from .ops.layout.im2col import Col2imPlan as Col2imPlan
 from .ops.layout.im2col import Im2colArgs as Im2colArgs
-from .ops.layout.im2col import Im2colDescriptor as Im2colDescriptor
+from .ops.layout.im2col import Im2colDescriptor as _Im2colDescriptor
 from .ops.layout.im2col import Im2colPlan as Im2colPlan
 from .ops.layout.one_hot import OneHotArgs as OneHotArgs
-from .ops.layout.one_hot import OneHotDescriptor as OneHotDescriptor
+from .ops.layout.one_hot import OneHotDescriptor as _OneHotDescriptor
 from .ops.layout.one_hot import OneHotPlan as OneHotPlan
 from .ops.layout.pad import PadArgs as PadArgs
-from .ops.layout.pad import PadDescriptor as PadDescriptor
+from .ops.layout.pad import PadDescriptor as _PadDescriptor
 from .ops.layout.pad import PadPlan as PadPlan
 from .ops.layout.pad_backward import PadBackwardArgs as PadBackwardArgs
-from .ops.layout.pad_backward import PadBackwardDescriptor as PadBackwardDescriptor
+from .ops.layout.pad_backward import PadBackwardDescriptor as _PadBackwardDescriptor
 from .ops.layout.pad_backward import PadBackwardPlan as PadBackwardPlan
 from .ops.layout.repeats import RunIndexArgs as RunIndexArgs
-from .ops.layout.repeats import RunIndexDescriptor as RunIndexDescriptor
+from .ops.layout.repeats import RunIndexDescriptor as _RunIndexDescriptor
 from .ops.layout.repeats import RunIndexPlan as RunIndexPlan
 from .ops.layout.split_copy import SplitCopyArgs as SplitCopyArgs
-from .ops.layout.split_copy import SplitCopyDescriptor as SplitCopyDescriptor
+from .ops.layout.split_copy import SplitCopyDescriptor as _SplitCopyDescriptor
 from .ops.layout.split_copy import SplitCopyPlan as SplitCopyPlan
 from .ops.layout.triangle import TriangleArgs as TriangleArgs
 from .ops.layout.triangle import TriangleBackwardArgs as TriangleBackwardArgs
-from .ops.layout.triangle import TriangleBackwardDescriptor as TriangleBackwardDescriptor
+from .ops.layout.triangle import TriangleBackwardDescriptor as _TriangleBackwardDescriptor
 from .ops.layout.triangle import TriangleBackwardPlan as TriangleBackwardPlan
-from .ops.layout.triangle import TriangleDescriptor as TriangleDescriptor
+from .ops.layout.triangle import TriangleDescriptor as _TriangleDescriptor
 from .ops.layout.triangle import TrianglePlan as TrianglePlan
 from .ops.layout.view_copy import ViewCopyArgs as ViewCopyArgs
 from .ops.layout.view_copy import ViewCopyBackwardArgs as ViewCopyBackwardArgs
-from .ops.layout.view_copy import ViewCopyBackwardDescriptor as ViewCopyBackwardDescriptor
+from .ops.layout.view_copy import ViewCopyBackwardDescriptor as _ViewCopyBackwardDescriptor
 from .ops.layout.view_copy import ViewCopyBackwardPlan as ViewCopyBackwardPlan
-from .ops.layout.view_copy import ViewCopyDescriptor as ViewCopyDescriptor
+from .ops.layout.view_copy import ViewCopyDescriptor as _ViewCopyDescriptor
 from .ops.layout.view_copy import ViewCopyPlan as ViewCopyPlan
 from .ops.layout.view_scatter import ViewScatterArgs as ViewScatterArgs
 from .ops.layout.view_scatter import ViewScatterBackwardArgs as ViewScatterBackwardArgs
-from .ops.layout.view_scatter import ViewScatterBackwardDescriptor as ViewScatterBackwardDescriptor
+from .ops.layout.view_scatter import ViewScatterBackwardDescriptor as _ViewScatterBackwardDescriptor
 from .ops.layout.view_scatter import ViewScatterBackwardPlan as ViewScatterBackwardPlan
-from .ops.layout.view_scatter import ViewScatterDescriptor as ViewScatterDescriptor
+from .ops.layout.view_scatter import ViewScatterDescriptor as _ViewScatterDescriptor
 from .ops.layout.view_scatter import ViewScatterPlan as ViewScatterPlan
 # ops.linalg
 from .ops.linalg.cholesky import CholeskyArgs as CholeskyArgs
-from .ops.linalg.cholesky import CholeskyDescriptor as CholeskyDescriptor
+from .ops.linalg.cholesky import CholeskyDescriptor as _CholeskyDescriptor
 from .ops.linalg.cholesky import CholeskyPlan as CholeskyPlan
 from .ops.linalg.cholesky_backward import CholeskyBackwardArgs as CholeskyBackwardArgs
-from .ops.linalg.cholesky_backward import CholeskyBackwardDescriptor as CholeskyBackwardDescriptor
+from .ops.linalg.cholesky_backward import CholeskyBackwardDescriptor as _CholeskyBackwardDescriptor
 from .ops.linalg.cholesky_backward import CholeskyBackwardPlan as CholeskyBackwardPlan
 # ops.loss
 from .ops.loss.cross_entropy import CrossEntropyLossArgs as CrossEntropyLossArgs
-from .ops.loss.cross_entropy import CrossEntropyLossDescriptor as CrossEntropyLossDescriptor
+from .ops.loss.cross_entropy import CrossEntropyLossDescriptor as _CrossEntropyLossDescriptor
 from .ops.loss.cross_entropy import CrossEntropyLossPlan as CrossEntropyLossPlan
 from .ops.loss.cross_entropy_backward import CrossEntropyLossBackwardArgs as CrossEntropyLossBackwardArgs
 from .ops.loss.cross_entropy_backward import CrossEntropyLossBackwardPlan as CrossEntropyLossBackwardPlan
 from .ops.loss.cross_entropy_terms import CrossEntropyTermsArgs as CrossEntropyTermsArgs
-from .ops.loss.cross_entropy_terms import CrossEntropyTermsDescriptor as CrossEntropyTermsDescriptor
+from .ops.loss.cross_entropy_terms import CrossEntropyTermsDescriptor as _CrossEntropyTermsDescriptor
 from .ops.loss.cross_entropy_terms import CrossEntropyTermsPlan as CrossEntropyTermsPlan
 from .ops.loss.cross_entropy_terms import TargetKind as TargetKind
 from .ops.loss.cross_entropy_terms_backward import CrossEntropyTermsBackwardArgs as CrossEntropyTermsBackwardArgs
-from .ops.loss.cross_entropy_terms_backward import CrossEntropyTermsBackwardDescriptor as CrossEntropyTermsBackwardDescriptor
+from .ops.loss.cross_entropy_terms_backward import CrossEntropyTermsBackwardDescriptor as _CrossEntropyTermsBackwardDescriptor
 from .ops.loss.cross_entropy_terms_backward import CrossEntropyTermsBackwardPlan as CrossEntropyTermsBackwardPlan
 from .ops.loss.ctc_loss import CtcLossArgs as CtcLossArgs
-from .ops.loss.ctc_loss import CtcLossDescriptor as CtcLossDescriptor
+from .ops.loss.ctc_loss import CtcLossDescriptor as _CtcLossDescriptor
 from .ops.loss.ctc_loss import CtcLossPlan as CtcLossPlan
 from .ops.loss.ctc_loss_backward import CtcLossBackwardArgs as CtcLossBackwardArgs
-from .ops.loss.ctc_loss_backward import CtcLossBackwardDescriptor as CtcLossBackwardDescriptor
+from .ops.loss.ctc_loss_backward import CtcLossBackwardDescriptor as _CtcLossBackwardDescriptor
 from .ops.loss.ctc_loss_backward import CtcLossBackwardPlan as CtcLossBackwardPlan
 from .ops.loss.linear_cross_entropy import LinearCrossEntropyArgs as LinearCrossEntropyArgs
 from .ops.loss.linear_cross_entropy import LinearCrossEntropyPlan as LinearCrossEntropyPlan
@@ -456,135 +458,135 @@ from .ops.loss.linear_cross_entropy_backward import LinearCrossEntropyBackwardPl
 from .ops.loss.linear_kl import LinearKlArgs as LinearKlArgs
 from .ops.loss.linear_kl import LinearKlBackwardArgs as LinearKlBackwardArgs
 from .ops.loss.linear_kl import LinearKlBackwardPlan as LinearKlBackwardPlan
-from .ops.loss.linear_kl import LinearKlDescriptor as LinearKlDescriptor
+from .ops.loss.linear_kl import LinearKlDescriptor as _LinearKlDescriptor
 from .ops.loss.linear_kl import LinearKlPlan as LinearKlPlan
-from .ops.loss.linear_logits import LinearCrossEntropyDescriptor as LinearCrossEntropyDescriptor
+from .ops.loss.linear_logits import LinearCrossEntropyDescriptor as _LinearCrossEntropyDescriptor
 from .ops.loss.loss_kinds import LossKind as LossKind
 from .ops.loss.pointwise_loss import PointwiseLossArgs as PointwiseLossArgs
-from .ops.loss.pointwise_loss import PointwiseLossDescriptor as PointwiseLossDescriptor
+from .ops.loss.pointwise_loss import PointwiseLossDescriptor as _PointwiseLossDescriptor
 from .ops.loss.pointwise_loss import PointwiseLossPlan as PointwiseLossPlan
 from .ops.loss.pointwise_loss_backward import PointwiseLossBackwardArgs as PointwiseLossBackwardArgs
-from .ops.loss.pointwise_loss_backward import PointwiseLossBackwardDescriptor as PointwiseLossBackwardDescriptor
+from .ops.loss.pointwise_loss_backward import PointwiseLossBackwardDescriptor as _PointwiseLossBackwardDescriptor
 from .ops.loss.pointwise_loss_backward import PointwiseLossBackwardPlan as PointwiseLossBackwardPlan
 from .ops.loss.policy_loss import PolicyLossArgs as PolicyLossArgs
-from .ops.loss.policy_loss import PolicyLossDescriptor as PolicyLossDescriptor
+from .ops.loss.policy_loss import PolicyLossDescriptor as _PolicyLossDescriptor
 from .ops.loss.policy_loss import PolicyLossKind as PolicyLossKind
 from .ops.loss.policy_loss import PolicyLossPlan as PolicyLossPlan
 from .ops.loss.policy_loss_backward import PolicyLossBackwardArgs as PolicyLossBackwardArgs
-from .ops.loss.policy_loss_backward import PolicyLossBackwardDescriptor as PolicyLossBackwardDescriptor
+from .ops.loss.policy_loss_backward import PolicyLossBackwardDescriptor as _PolicyLossBackwardDescriptor
 from .ops.loss.policy_loss_backward import PolicyLossBackwardPlan as PolicyLossBackwardPlan
 from .ops.loss.rnnt_loss import RnntLossArgs as RnntLossArgs
-from .ops.loss.rnnt_loss import RnntLossDescriptor as RnntLossDescriptor
+from .ops.loss.rnnt_loss import RnntLossDescriptor as _RnntLossDescriptor
 from .ops.loss.rnnt_loss import RnntLossPlan as RnntLossPlan
 from .ops.loss.rnnt_loss_backward import RnntLossBackwardArgs as RnntLossBackwardArgs
-from .ops.loss.rnnt_loss_backward import RnntLossBackwardDescriptor as RnntLossBackwardDescriptor
+from .ops.loss.rnnt_loss_backward import RnntLossBackwardDescriptor as _RnntLossBackwardDescriptor
 from .ops.loss.rnnt_loss_backward import RnntLossBackwardPlan as RnntLossBackwardPlan
 from .ops.loss.row_kinds import RowLossKind as RowLossKind
 from .ops.loss.row_loss import RowLossArgs as RowLossArgs
-from .ops.loss.row_loss import RowLossDescriptor as RowLossDescriptor
+from .ops.loss.row_loss import RowLossDescriptor as _RowLossDescriptor
 from .ops.loss.row_loss import RowLossPlan as RowLossPlan
 from .ops.loss.row_loss_backward import RowLossBackwardArgs as RowLossBackwardArgs
-from .ops.loss.row_loss_backward import RowLossBackwardDescriptor as RowLossBackwardDescriptor
+from .ops.loss.row_loss_backward import RowLossBackwardDescriptor as _RowLossBackwardDescriptor
 from .ops.loss.row_loss_backward import RowLossBackwardPlan as RowLossBackwardPlan
 # ops.norm
 from .ops.norm.batch_norm_inference import BatchNormInferenceArgs as BatchNormInferenceArgs
-from .ops.norm.batch_norm_inference import BatchNormInferenceDescriptor as BatchNormInferenceDescriptor
+from .ops.norm.batch_norm_inference import BatchNormInferenceDescriptor as _BatchNormInferenceDescriptor
 from .ops.norm.batch_norm_inference import BatchNormInferencePlan as BatchNormInferencePlan
 from .ops.norm.channel_norm import ChannelNormArgs as ChannelNormArgs
-from .ops.norm.channel_norm import ChannelNormDescriptor as ChannelNormDescriptor
+from .ops.norm.channel_norm import ChannelNormDescriptor as _ChannelNormDescriptor
 from .ops.norm.channel_norm import ChannelNormPlan as ChannelNormPlan
 from .ops.norm.channel_norm_backward import ChannelNormBackwardArgs as ChannelNormBackwardArgs
-from .ops.norm.channel_norm_backward import ChannelNormBackwardDescriptor as ChannelNormBackwardDescriptor
+from .ops.norm.channel_norm_backward import ChannelNormBackwardDescriptor as _ChannelNormBackwardDescriptor
 from .ops.norm.channel_norm_backward import ChannelNormBackwardPlan as ChannelNormBackwardPlan
 from .ops.norm.layer_norm import LayerNormArgs as LayerNormArgs
-from .ops.norm.layer_norm import LayerNormDescriptor as LayerNormDescriptor
+from .ops.norm.layer_norm import LayerNormDescriptor as _LayerNormDescriptor
 from .ops.norm.layer_norm import LayerNormPlan as LayerNormPlan
 from .ops.norm.layer_norm_backward import LayerNormBackwardArgs as LayerNormBackwardArgs
-from .ops.norm.layer_norm_backward import LayerNormBackwardDescriptor as LayerNormBackwardDescriptor
+from .ops.norm.layer_norm_backward import LayerNormBackwardDescriptor as _LayerNormBackwardDescriptor
 from .ops.norm.layer_norm_backward import LayerNormBackwardPlan as LayerNormBackwardPlan
 from .ops.norm.norm_quantize import NormQuantizeArgs as NormQuantizeArgs
-from .ops.norm.norm_quantize import NormQuantizeDescriptor as NormQuantizeDescriptor
+from .ops.norm.norm_quantize import NormQuantizeDescriptor as _NormQuantizeDescriptor
 from .ops.norm.norm_quantize import NormQuantizeKind as NormQuantizeKind
 from .ops.norm.norm_quantize import NormQuantizePlan as NormQuantizePlan
 from .ops.norm.norm_quantize_blocks import NormQuantizeBlocksArgs as NormQuantizeBlocksArgs
-from .ops.norm.norm_quantize_blocks import NormQuantizeBlocksDescriptor as NormQuantizeBlocksDescriptor
+from .ops.norm.norm_quantize_blocks import NormQuantizeBlocksDescriptor as _NormQuantizeBlocksDescriptor
 from .ops.norm.norm_quantize_blocks import NormQuantizeBlocksPlan as NormQuantizeBlocksPlan
 from .ops.norm.rms_norm import RMSNormArgs as RMSNormArgs
-from .ops.norm.rms_norm import RMSNormDescriptor as RMSNormDescriptor
+from .ops.norm.rms_norm import RMSNormDescriptor as _RMSNormDescriptor
 from .ops.norm.rms_norm import RMSNormPlan as RMSNormPlan
 from .ops.norm.rms_norm_backward import RMSNormBackwardArgs as RMSNormBackwardArgs
-from .ops.norm.rms_norm_backward import RMSNormBackwardDescriptor as RMSNormBackwardDescriptor
+from .ops.norm.rms_norm_backward import RMSNormBackwardDescriptor as _RMSNormBackwardDescriptor
 from .ops.norm.rms_norm_backward import RMSNormBackwardPlan as RMSNormBackwardPlan
 from .ops.norm.running_statistics import RunningStatisticsArgs as RunningStatisticsArgs
-from .ops.norm.running_statistics import RunningStatisticsDescriptor as RunningStatisticsDescriptor
+from .ops.norm.running_statistics import RunningStatisticsDescriptor as _RunningStatisticsDescriptor
 from .ops.norm.running_statistics import RunningStatisticsPlan as RunningStatisticsPlan
 # ops.optimizer
 from .ops.optimizer.adam_step import AdamStepArgs as AdamStepArgs
-from .ops.optimizer.adam_step import AdamStepDescriptor as AdamStepDescriptor
+from .ops.optimizer.adam_step import AdamStepDescriptor as _AdamStepDescriptor
 from .ops.optimizer.adam_step import AdamStepPlan as AdamStepPlan
 from .ops.optimizer.global_norm import GlobalNormArgs as GlobalNormArgs
-from .ops.optimizer.global_norm import GlobalNormDescriptor as GlobalNormDescriptor
+from .ops.optimizer.global_norm import GlobalNormDescriptor as _GlobalNormDescriptor
 from .ops.optimizer.global_norm import GlobalNormPlan as GlobalNormPlan
 # ops.pooling
 from .ops.pooling.pool import PoolArgs as PoolArgs
-from .ops.pooling.pool import PoolDescriptor as PoolDescriptor
+from .ops.pooling.pool import PoolDescriptor as _PoolDescriptor
 from .ops.pooling.pool import PoolKind as PoolKind
 from .ops.pooling.pool import PoolPlan as PoolPlan
 from .ops.pooling.pool_backward import PoolBackwardArgs as PoolBackwardArgs
-from .ops.pooling.pool_backward import PoolBackwardDescriptor as PoolBackwardDescriptor
+from .ops.pooling.pool_backward import PoolBackwardDescriptor as _PoolBackwardDescriptor
 from .ops.pooling.pool_backward import PoolBackwardPlan as PoolBackwardPlan
 from .ops.pooling.reduce_window import ReduceWindowArgs as ReduceWindowArgs
-from .ops.pooling.reduce_window import ReduceWindowDescriptor as ReduceWindowDescriptor
+from .ops.pooling.reduce_window import ReduceWindowDescriptor as _ReduceWindowDescriptor
 from .ops.pooling.reduce_window import ReduceWindowKind as ReduceWindowKind
 from .ops.pooling.reduce_window import ReduceWindowPlan as ReduceWindowPlan
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardArgs as ReduceWindowBackwardArgs
-from .ops.pooling.reduce_window_backward import ReduceWindowBackwardDescriptor as ReduceWindowBackwardDescriptor
+from .ops.pooling.reduce_window_backward import ReduceWindowBackwardDescriptor as _ReduceWindowBackwardDescriptor
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardPlan as ReduceWindowBackwardPlan
 # ops.quant_gemm
 from .ops.quant_gemm.block_gemm import BlockGemmArgs as BlockGemmArgs
-from .ops.quant_gemm.block_gemm import BlockGemmDescriptor as BlockGemmDescriptor
+from .ops.quant_gemm.block_gemm import BlockGemmDescriptor as _BlockGemmDescriptor
 from .ops.quant_gemm.block_gemm import BlockGemmPlan as BlockGemmPlan
 from .ops.quant_gemm.block_gemm_backward import BlockGemmBackwardArgs as BlockGemmBackwardArgs
-from .ops.quant_gemm.block_gemm_backward import BlockGemmBackwardDescriptor as BlockGemmBackwardDescriptor
+from .ops.quant_gemm.block_gemm_backward import BlockGemmBackwardDescriptor as _BlockGemmBackwardDescriptor
 from .ops.quant_gemm.block_gemm_backward import BlockGemmBackwardPlan as BlockGemmBackwardPlan
 from .ops.quant_gemm.grouped_block_gemm import GroupedBlockGemmArgs as GroupedBlockGemmArgs
-from .ops.quant_gemm.grouped_block_gemm import GroupedBlockGemmDescriptor as GroupedBlockGemmDescriptor
+from .ops.quant_gemm.grouped_block_gemm import GroupedBlockGemmDescriptor as _GroupedBlockGemmDescriptor
 from .ops.quant_gemm.grouped_block_gemm import GroupedBlockGemmPlan as GroupedBlockGemmPlan
 from .ops.quant_gemm.grouped_block_gemm_backward import GroupedBlockGemmBackwardArgs as GroupedBlockGemmBackwardArgs
-from .ops.quant_gemm.grouped_block_gemm_backward import GroupedBlockGemmBackwardDescriptor as GroupedBlockGemmBackwardDescriptor
+from .ops.quant_gemm.grouped_block_gemm_backward import GroupedBlockGemmBackwardDescriptor as _GroupedBlockGemmBackwardDescriptor
 from .ops.quant_gemm.grouped_block_gemm_backward import GroupedBlockGemmBackwardPlan as GroupedBlockGemmBackwardPlan
 from .ops.quant_gemm.grouped_int_gemm import GroupedIntGemmArgs as GroupedIntGemmArgs
-from .ops.quant_gemm.grouped_int_gemm import GroupedIntGemmDescriptor as GroupedIntGemmDescriptor
+from .ops.quant_gemm.grouped_int_gemm import GroupedIntGemmDescriptor as _GroupedIntGemmDescriptor
 from .ops.quant_gemm.grouped_int_gemm import GroupedIntGemmKind as GroupedIntGemmKind
 from .ops.quant_gemm.grouped_int_gemm import GroupedIntGemmPlan as GroupedIntGemmPlan
 from .ops.quant_gemm.int_gemm import IntGemmArgs as IntGemmArgs
-from .ops.quant_gemm.int_gemm import IntGemmDescriptor as IntGemmDescriptor
+from .ops.quant_gemm.int_gemm import IntGemmDescriptor as _IntGemmDescriptor
 from .ops.quant_gemm.int_gemm import IntGemmKind as IntGemmKind
 from .ops.quant_gemm.int_gemm import IntGemmPlan as IntGemmPlan
 from .ops.quant_gemm.int_gemm import SmoothQuantLinearPlan as SmoothQuantLinearPlan
 from .ops.quant_gemm.packed_gemm import BinaryGemmPlan as BinaryGemmPlan
 from .ops.quant_gemm.packed_gemm import Int4GemmPlan as Int4GemmPlan
 from .ops.quant_gemm.packed_gemm import PackedGemmArgs as PackedGemmArgs
-from .ops.quant_gemm.packed_gemm import PackedGemmDescriptor as PackedGemmDescriptor
+from .ops.quant_gemm.packed_gemm import PackedGemmDescriptor as _PackedGemmDescriptor
 from .ops.quant_gemm.packed_gemm import PackedGemmKind as PackedGemmKind
 from .ops.quant_gemm.packed_gemm import PackedGemmPlan as PackedGemmPlan
 from .ops.quant_gemm.packed_gemm import TernaryGemmPlan as TernaryGemmPlan
 from .ops.quant_gemm.qkv_gemm import QkvGemmArgs as QkvGemmArgs
-from .ops.quant_gemm.qkv_gemm import QkvGemmDescriptor as QkvGemmDescriptor
+from .ops.quant_gemm.qkv_gemm import QkvGemmDescriptor as _QkvGemmDescriptor
 from .ops.quant_gemm.qkv_gemm import QkvGemmPlan as QkvGemmPlan
 from .ops.quant_gemm.qkv_gemm import QkvStoredArgs as QkvStoredArgs
 from .ops.quant_gemm.qkv_gemm_backward import QkvGemmBackwardArgs as QkvGemmBackwardArgs
-from .ops.quant_gemm.qkv_gemm_backward import QkvGemmBackwardDescriptor as QkvGemmBackwardDescriptor
+from .ops.quant_gemm.qkv_gemm_backward import QkvGemmBackwardDescriptor as _QkvGemmBackwardDescriptor
 from .ops.quant_gemm.qkv_gemm_backward import QkvGemmBackwardPlan as QkvGemmBackwardPlan
 from .ops.quant_gemm.qkv_int8 import QkvInt8Args as QkvInt8Args
-from .ops.quant_gemm.qkv_int8 import QkvInt8Descriptor as QkvInt8Descriptor
+from .ops.quant_gemm.qkv_int8 import QkvInt8Descriptor as _QkvInt8Descriptor
 from .ops.quant_gemm.qkv_int8 import QkvInt8Matrices as QkvInt8Matrices
 from .ops.quant_gemm.qkv_int8 import QkvInt8Plan as QkvInt8Plan
 from .ops.quant_gemm.qkv_int8_backward import QkvInt8BackwardArgs as QkvInt8BackwardArgs
-from .ops.quant_gemm.qkv_int8_backward import QkvInt8BackwardDescriptor as QkvInt8BackwardDescriptor
+from .ops.quant_gemm.qkv_int8_backward import QkvInt8BackwardDescriptor as _QkvInt8BackwardDescriptor
 from .ops.quant_gemm.qkv_int8_backward import QkvInt8BackwardPlan as QkvInt8BackwardPlan
 from .ops.quant_gemm.quantized_linear import QuantizedLinearArgs as QuantizedLinearArgs
-from .ops.quant_gemm.quantized_linear import QuantizedLinearDescriptor as QuantizedLinearDescriptor
+from .ops.quant_gemm.quantized_linear import QuantizedLinearDescriptor as _QuantizedLinearDescriptor
 from .ops.quant_gemm.quantized_linear import QuantizedLinearPlan as QuantizedLinearPlan
 from .ops.quant_gemm.scaled_dot import BlockScaleConfig as BlockScaleConfig
 from .ops.quant_gemm.sparse24 import Sparse24CompressArgs as Sparse24CompressArgs
@@ -593,260 +595,260 @@ from .ops.quant_gemm.sparse24 import Sparse24DecompressArgs as Sparse24Decompres
 from .ops.quant_gemm.sparse24 import Sparse24DecompressBackwardArgs as Sparse24DecompressBackwardArgs
 from .ops.quant_gemm.sparse24 import Sparse24DecompressBackwardPlan as Sparse24DecompressBackwardPlan
 from .ops.quant_gemm.sparse24 import Sparse24DecompressPlan as Sparse24DecompressPlan
-from .ops.quant_gemm.sparse24 import Sparse24Descriptor as Sparse24Descriptor
+from .ops.quant_gemm.sparse24 import Sparse24Descriptor as _Sparse24Descriptor
 from .ops.quant_gemm.sparse24 import Sparse24PruneArgs as Sparse24PruneArgs
 from .ops.quant_gemm.sparse24 import Sparse24PrunePlan as Sparse24PrunePlan
 from .ops.quant_gemm.sparse24_gemm import Sparse24GemmArgs as Sparse24GemmArgs
-from .ops.quant_gemm.sparse24_gemm import Sparse24GemmDescriptor as Sparse24GemmDescriptor
+from .ops.quant_gemm.sparse24_gemm import Sparse24GemmDescriptor as _Sparse24GemmDescriptor
 from .ops.quant_gemm.sparse24_gemm import Sparse24GemmPlan as Sparse24GemmPlan
 from .ops.quant_gemm.w4a8_gemm import W4A8GemmArgs as W4A8GemmArgs
-from .ops.quant_gemm.w4a8_gemm import W4A8GemmDescriptor as W4A8GemmDescriptor
+from .ops.quant_gemm.w4a8_gemm import W4A8GemmDescriptor as _W4A8GemmDescriptor
 from .ops.quant_gemm.w4a8_gemm import W4A8GemmPlan as W4A8GemmPlan
 # ops.quantize
 from .ops.quantize.block_dequantize import BlockDequantizeArgs as BlockDequantizeArgs
-from .ops.quantize.block_dequantize import BlockDequantizeDescriptor as BlockDequantizeDescriptor
+from .ops.quantize.block_dequantize import BlockDequantizeDescriptor as _BlockDequantizeDescriptor
 from .ops.quantize.block_dequantize import BlockDequantizePlan as BlockDequantizePlan
 from .ops.quantize.block_dequantize_backward import BlockDequantizeBackwardArgs as BlockDequantizeBackwardArgs
-from .ops.quantize.block_dequantize_backward import BlockDequantizeBackwardDescriptor as BlockDequantizeBackwardDescriptor
+from .ops.quantize.block_dequantize_backward import BlockDequantizeBackwardDescriptor as _BlockDequantizeBackwardDescriptor
 from .ops.quantize.block_dequantize_backward import BlockDequantizeBackwardPlan as BlockDequantizeBackwardPlan
 from .ops.quantize.block_quantize import BlockQuantizeArgs as BlockQuantizeArgs
-from .ops.quantize.block_quantize import BlockQuantizeDescriptor as BlockQuantizeDescriptor
+from .ops.quantize.block_quantize import BlockQuantizeDescriptor as _BlockQuantizeDescriptor
 from .ops.quantize.block_quantize import BlockQuantizePlan as BlockQuantizePlan
 from .ops.quantize.choose_qparams import ChooseQParamsArgs as ChooseQParamsArgs
-from .ops.quantize.choose_qparams import ChooseQParamsDescriptor as ChooseQParamsDescriptor
+from .ops.quantize.choose_qparams import ChooseQParamsDescriptor as _ChooseQParamsDescriptor
 from .ops.quantize.choose_qparams import ChooseQParamsPlan as ChooseQParamsPlan
 from .ops.quantize.choose_qparams import RangeKind as RangeKind
 from .ops.quantize.dequantize import DequantizeArgs as DequantizeArgs
-from .ops.quantize.dequantize import DequantizeDescriptor as DequantizeDescriptor
+from .ops.quantize.dequantize import DequantizeDescriptor as _DequantizeDescriptor
 from .ops.quantize.dequantize import DequantizePlan as DequantizePlan
 from .ops.quantize.dequantize_backward import DequantizeBackwardArgs as DequantizeBackwardArgs
-from .ops.quantize.dequantize_backward import DequantizeBackwardDescriptor as DequantizeBackwardDescriptor
+from .ops.quantize.dequantize_backward import DequantizeBackwardDescriptor as _DequantizeBackwardDescriptor
 from .ops.quantize.dequantize_backward import DequantizeBackwardPlan as DequantizeBackwardPlan
 from .ops.quantize.dynamic_quantize import DynamicQuantizeArgs as DynamicQuantizeArgs
-from .ops.quantize.dynamic_quantize import DynamicQuantizeDescriptor as DynamicQuantizeDescriptor
+from .ops.quantize.dynamic_quantize import DynamicQuantizeDescriptor as _DynamicQuantizeDescriptor
 from .ops.quantize.dynamic_quantize import DynamicQuantizePlan as DynamicQuantizePlan
 from .ops.quantize.fake_quantize import FakeQuantizeArgs as FakeQuantizeArgs
 from .ops.quantize.fake_quantize import FakeQuantizeBackwardArgs as FakeQuantizeBackwardArgs
-from .ops.quantize.fake_quantize import FakeQuantizeBackwardDescriptor as FakeQuantizeBackwardDescriptor
+from .ops.quantize.fake_quantize import FakeQuantizeBackwardDescriptor as _FakeQuantizeBackwardDescriptor
 from .ops.quantize.fake_quantize import FakeQuantizeBackwardPlan as FakeQuantizeBackwardPlan
-from .ops.quantize.fake_quantize import FakeQuantizeDescriptor as FakeQuantizeDescriptor
+from .ops.quantize.fake_quantize import FakeQuantizeDescriptor as _FakeQuantizeDescriptor
 from .ops.quantize.fake_quantize import FakeQuantizePlan as FakeQuantizePlan
 from .ops.quantize.format_kinds import FormatKind as FormatKind
 from .ops.quantize.fp8_cast import Fp8CastArgs as Fp8CastArgs
-from .ops.quantize.fp8_cast import Fp8CastDescriptor as Fp8CastDescriptor
+from .ops.quantize.fp8_cast import Fp8CastDescriptor as _Fp8CastDescriptor
 from .ops.quantize.fp8_cast import Fp8CastPlan as Fp8CastPlan
 from .ops.quantize.fp8_cast import Fp8DequantizeArgs as Fp8DequantizeArgs
-from .ops.quantize.fp8_cast import Fp8DequantizeDescriptor as Fp8DequantizeDescriptor
+from .ops.quantize.fp8_cast import Fp8DequantizeDescriptor as _Fp8DequantizeDescriptor
 from .ops.quantize.fp8_cast import Fp8DequantizePlan as Fp8DequantizePlan
 from .ops.quantize.fp8_cast_transpose import Fp8CastTransposeArgs as Fp8CastTransposeArgs
-from .ops.quantize.fp8_cast_transpose import Fp8CastTransposeDescriptor as Fp8CastTransposeDescriptor
+from .ops.quantize.fp8_cast_transpose import Fp8CastTransposeDescriptor as _Fp8CastTransposeDescriptor
 from .ops.quantize.fp8_cast_transpose import Fp8CastTransposePlan as Fp8CastTransposePlan
 from .ops.quantize.fp8_recipe import Fp8Recipe as Fp8Recipe
 from .ops.quantize.fp8_scale_update import Fp8ScaleUpdateArgs as Fp8ScaleUpdateArgs
-from .ops.quantize.fp8_scale_update import Fp8ScaleUpdateDescriptor as Fp8ScaleUpdateDescriptor
+from .ops.quantize.fp8_scale_update import Fp8ScaleUpdateDescriptor as _Fp8ScaleUpdateDescriptor
 from .ops.quantize.fp8_scale_update import Fp8ScaleUpdatePlan as Fp8ScaleUpdatePlan
 from .ops.quantize.hadamard import HadamardArgs as HadamardArgs
-from .ops.quantize.hadamard import HadamardDescriptor as HadamardDescriptor
+from .ops.quantize.hadamard import HadamardDescriptor as _HadamardDescriptor
 from .ops.quantize.hadamard import HadamardPlan as HadamardPlan
 from .ops.quantize.hadamard_backward import HadamardBackwardArgs as HadamardBackwardArgs
 from .ops.quantize.hadamard_backward import HadamardBackwardPlan as HadamardBackwardPlan
 from .ops.quantize.hadamard_quantize import HadamardQuantizeArgs as HadamardQuantizeArgs
-from .ops.quantize.hadamard_quantize import HadamardQuantizeDescriptor as HadamardQuantizeDescriptor
+from .ops.quantize.hadamard_quantize import HadamardQuantizeDescriptor as _HadamardQuantizeDescriptor
 from .ops.quantize.hadamard_quantize import HadamardQuantizePlan as HadamardQuantizePlan
 from .ops.quantize.learnable_fake_quantize import LearnableFakeQuantizeArgs as LearnableFakeQuantizeArgs
 from .ops.quantize.learnable_fake_quantize import LearnableFakeQuantizeBackwardArgs as LearnableFakeQuantizeBackwardArgs
-from .ops.quantize.learnable_fake_quantize import LearnableFakeQuantizeBackwardDescriptor as LearnableFakeQuantizeBackwardDescriptor
+from .ops.quantize.learnable_fake_quantize import LearnableFakeQuantizeBackwardDescriptor as _LearnableFakeQuantizeBackwardDescriptor
 from .ops.quantize.learnable_fake_quantize import LearnableFakeQuantizeBackwardPlan as LearnableFakeQuantizeBackwardPlan
-from .ops.quantize.learnable_fake_quantize import LearnableFakeQuantizeDescriptor as LearnableFakeQuantizeDescriptor
+from .ops.quantize.learnable_fake_quantize import LearnableFakeQuantizeDescriptor as _LearnableFakeQuantizeDescriptor
 from .ops.quantize.learnable_fake_quantize import LearnableFakeQuantizePlan as LearnableFakeQuantizePlan
 from .ops.quantize.moving_average_qparams import MovingAverageQParamsArgs as MovingAverageQParamsArgs
-from .ops.quantize.moving_average_qparams import MovingAverageQParamsDescriptor as MovingAverageQParamsDescriptor
+from .ops.quantize.moving_average_qparams import MovingAverageQParamsDescriptor as _MovingAverageQParamsDescriptor
 from .ops.quantize.moving_average_qparams import MovingAverageQParamsPlan as MovingAverageQParamsPlan
 from .ops.quantize.mxfp8_cast_transpose import Mxfp8CastTransposeArgs as Mxfp8CastTransposeArgs
-from .ops.quantize.mxfp8_cast_transpose import Mxfp8CastTransposeDescriptor as Mxfp8CastTransposeDescriptor
+from .ops.quantize.mxfp8_cast_transpose import Mxfp8CastTransposeDescriptor as _Mxfp8CastTransposeDescriptor
 from .ops.quantize.mxfp8_cast_transpose import Mxfp8CastTransposePlan as Mxfp8CastTransposePlan
 from .ops.quantize.quantize import QuantizeArgs as QuantizeArgs
-from .ops.quantize.quantize import QuantizeDescriptor as QuantizeDescriptor
+from .ops.quantize.quantize import QuantizeDescriptor as _QuantizeDescriptor
 from .ops.quantize.quantize import QuantizePlan as QuantizePlan
 from .ops.quantize.stored import StoredArgs as StoredArgs
 from .ops.quantize.swizzle_scales import SwizzleScalesArgs as SwizzleScalesArgs
-from .ops.quantize.swizzle_scales import SwizzleScalesDescriptor as SwizzleScalesDescriptor
+from .ops.quantize.swizzle_scales import SwizzleScalesDescriptor as _SwizzleScalesDescriptor
 from .ops.quantize.swizzle_scales import SwizzleScalesPlan as SwizzleScalesPlan
 from .ops.quantize.swizzle_scales import UnswizzleScalesArgs as UnswizzleScalesArgs
 from .ops.quantize.swizzle_scales import UnswizzleScalesPlan as UnswizzleScalesPlan
 # ops.random
 from .ops.random.adjust_logits import AdjustLogitsArgs as AdjustLogitsArgs
-from .ops.random.adjust_logits import AdjustLogitsDescriptor as AdjustLogitsDescriptor
+from .ops.random.adjust_logits import AdjustLogitsDescriptor as _AdjustLogitsDescriptor
 from .ops.random.adjust_logits import AdjustLogitsPlan as AdjustLogitsPlan
 from .ops.random.beam_step import BeamStepArgs as BeamStepArgs
-from .ops.random.beam_step import BeamStepDescriptor as BeamStepDescriptor
+from .ops.random.beam_step import BeamStepDescriptor as _BeamStepDescriptor
 from .ops.random.beam_step import BeamStepPlan as BeamStepPlan
 from .ops.random.distributions import RandomKind as RandomKind
 from .ops.random.dropout import DropoutArgs as DropoutArgs
 from .ops.random.dropout import DropoutBackwardArgs as DropoutBackwardArgs
 from .ops.random.dropout import DropoutBackwardPlan as DropoutBackwardPlan
-from .ops.random.dropout import DropoutDescriptor as DropoutDescriptor
+from .ops.random.dropout import DropoutDescriptor as _DropoutDescriptor
 from .ops.random.dropout import DropoutPlan as DropoutPlan
 from .ops.random.multinomial import MultinomialArgs as MultinomialArgs
-from .ops.random.multinomial import MultinomialDescriptor as MultinomialDescriptor
+from .ops.random.multinomial import MultinomialDescriptor as _MultinomialDescriptor
 from .ops.random.multinomial import MultinomialPlan as MultinomialPlan
 from .ops.random.permutation import PermutationArgs as PermutationArgs
-from .ops.random.permutation import PermutationDescriptor as PermutationDescriptor
+from .ops.random.permutation import PermutationDescriptor as _PermutationDescriptor
 from .ops.random.permutation import PermutationPlan as PermutationPlan
 from .ops.random.random_fill import RandomArgs as RandomArgs
-from .ops.random.random_fill import RandomDescriptor as RandomDescriptor
+from .ops.random.random_fill import RandomDescriptor as _RandomDescriptor
 from .ops.random.random_fill import RandomPlan as RandomPlan
 from .ops.random.rrelu import RreluArgs as RreluArgs
 from .ops.random.rrelu import RreluBackwardArgs as RreluBackwardArgs
 from .ops.random.rrelu import RreluBackwardPlan as RreluBackwardPlan
-from .ops.random.rrelu import RreluDescriptor as RreluDescriptor
+from .ops.random.rrelu import RreluDescriptor as _RreluDescriptor
 from .ops.random.rrelu import RreluPlan as RreluPlan
 from .ops.random.sampling import SamplingArgs as SamplingArgs
-from .ops.random.sampling import SamplingDescriptor as SamplingDescriptor
+from .ops.random.sampling import SamplingDescriptor as _SamplingDescriptor
 from .ops.random.sampling import SamplingPlan as SamplingPlan
 from .ops.random.speculative import VerifyChainArgs as VerifyChainArgs
-from .ops.random.speculative import VerifyChainDescriptor as VerifyChainDescriptor
+from .ops.random.speculative import VerifyChainDescriptor as _VerifyChainDescriptor
 from .ops.random.speculative import VerifyChainPlan as VerifyChainPlan
 from .ops.random.speculative import VerifyTreeArgs as VerifyTreeArgs
-from .ops.random.speculative import VerifyTreeDescriptor as VerifyTreeDescriptor
+from .ops.random.speculative import VerifyTreeDescriptor as _VerifyTreeDescriptor
 from .ops.random.speculative import VerifyTreePlan as VerifyTreePlan
 from .ops.random.stochastic_cast import StochasticCastArgs as StochasticCastArgs
-from .ops.random.stochastic_cast import StochasticCastDescriptor as StochasticCastDescriptor
+from .ops.random.stochastic_cast import StochasticCastDescriptor as _StochasticCastDescriptor
 from .ops.random.stochastic_cast import StochasticCastPlan as StochasticCastPlan
 # ops.reduce
 from .ops.reduce.amax_scale import AmaxScaleArgs as AmaxScaleArgs
-from .ops.reduce.amax_scale import AmaxScaleDescriptor as AmaxScaleDescriptor
+from .ops.reduce.amax_scale import AmaxScaleDescriptor as _AmaxScaleDescriptor
 from .ops.reduce.amax_scale import AmaxScalePlan as AmaxScalePlan
 from .ops.reduce.average import AverageArgs as AverageArgs
 from .ops.reduce.average import AverageBackwardArgs as AverageBackwardArgs
-from .ops.reduce.average import AverageBackwardDescriptor as AverageBackwardDescriptor
+from .ops.reduce.average import AverageBackwardDescriptor as _AverageBackwardDescriptor
 from .ops.reduce.average import AverageBackwardPlan as AverageBackwardPlan
-from .ops.reduce.average import AverageDescriptor as AverageDescriptor
+from .ops.reduce.average import AverageDescriptor as _AverageDescriptor
 from .ops.reduce.average import AveragePlan as AveragePlan
 from .ops.reduce.pdist import PdistArgs as PdistArgs
 from .ops.reduce.pdist import PdistBackwardArgs as PdistBackwardArgs
 from .ops.reduce.pdist import PdistBackwardPlan as PdistBackwardPlan
-from .ops.reduce.pdist import PdistDescriptor as PdistDescriptor
+from .ops.reduce.pdist import PdistDescriptor as _PdistDescriptor
 from .ops.reduce.pdist import PdistPlan as PdistPlan
 from .ops.reduce.reduce import ReduceArgs as ReduceArgs
-from .ops.reduce.reduce import ReduceDescriptor as ReduceDescriptor
+from .ops.reduce.reduce import ReduceDescriptor as _ReduceDescriptor
 from .ops.reduce.reduce import ReducePlan as ReducePlan
 from .ops.reduce.reduce_backward import ReduceBackwardArgs as ReduceBackwardArgs
-from .ops.reduce.reduce_backward import ReduceBackwardDescriptor as ReduceBackwardDescriptor
+from .ops.reduce.reduce_backward import ReduceBackwardDescriptor as _ReduceBackwardDescriptor
 from .ops.reduce.reduce_backward import ReduceBackwardPlan as ReduceBackwardPlan
 from .ops.reduce.reduce_kinds import ReduceKind as ReduceKind
 from .ops.reduce.reduce_pair import ReducePairArgs as ReducePairArgs
-from .ops.reduce.reduce_pair import ReducePairDescriptor as ReducePairDescriptor
+from .ops.reduce.reduce_pair import ReducePairDescriptor as _ReducePairDescriptor
 from .ops.reduce.reduce_pair import ReducePairKind as ReducePairKind
 from .ops.reduce.reduce_pair import ReducePairPlan as ReducePairPlan
 from .ops.reduce.reduce_pair_backward import ReducePairBackwardArgs as ReducePairBackwardArgs
-from .ops.reduce.reduce_pair_backward import ReducePairBackwardDescriptor as ReducePairBackwardDescriptor
+from .ops.reduce.reduce_pair_backward import ReducePairBackwardDescriptor as _ReducePairBackwardDescriptor
 from .ops.reduce.reduce_pair_backward import ReducePairBackwardPlan as ReducePairBackwardPlan
 from .ops.reduce.trace import TraceArgs as TraceArgs
 from .ops.reduce.trace import TraceBackwardArgs as TraceBackwardArgs
-from .ops.reduce.trace import TraceBackwardDescriptor as TraceBackwardDescriptor
+from .ops.reduce.trace import TraceBackwardDescriptor as _TraceBackwardDescriptor
 from .ops.reduce.trace import TraceBackwardPlan as TraceBackwardPlan
-from .ops.reduce.trace import TraceDescriptor as TraceDescriptor
+from .ops.reduce.trace import TraceDescriptor as _TraceDescriptor
 from .ops.reduce.trace import TracePlan as TracePlan
 from .ops.reduce.vecdot import VecdotArgs as VecdotArgs
 from .ops.reduce.vecdot import VecdotBackwardArgs as VecdotBackwardArgs
-from .ops.reduce.vecdot import VecdotBackwardDescriptor as VecdotBackwardDescriptor
+from .ops.reduce.vecdot import VecdotBackwardDescriptor as _VecdotBackwardDescriptor
 from .ops.reduce.vecdot import VecdotBackwardPlan as VecdotBackwardPlan
-from .ops.reduce.vecdot import VecdotDescriptor as VecdotDescriptor
+from .ops.reduce.vecdot import VecdotDescriptor as _VecdotDescriptor
 from .ops.reduce.vecdot import VecdotPlan as VecdotPlan
 # ops.scan
 from .ops.scan.cumulative_trapezoid_backward import CumulativeTrapezoidBackwardArgs as CumulativeTrapezoidBackwardArgs
 from .ops.scan.cumulative_trapezoid_backward import CumulativeTrapezoidBackwardPlan as CumulativeTrapezoidBackwardPlan
 from .ops.scan.diff import DiffArgs as DiffArgs
-from .ops.scan.diff import DiffDescriptor as DiffDescriptor
+from .ops.scan.diff import DiffDescriptor as _DiffDescriptor
 from .ops.scan.diff import DiffPlan as DiffPlan
 from .ops.scan.diff_backward import DiffBackwardArgs as DiffBackwardArgs
-from .ops.scan.diff_backward import DiffBackwardDescriptor as DiffBackwardDescriptor
+from .ops.scan.diff_backward import DiffBackwardDescriptor as _DiffBackwardDescriptor
 from .ops.scan.diff_backward import DiffBackwardPlan as DiffBackwardPlan
 from .ops.scan.ediff1d import Ediff1dArgs as Ediff1dArgs
 from .ops.scan.ediff1d import Ediff1dBackwardArgs as Ediff1dBackwardArgs
-from .ops.scan.ediff1d import Ediff1dBackwardDescriptor as Ediff1dBackwardDescriptor
+from .ops.scan.ediff1d import Ediff1dBackwardDescriptor as _Ediff1dBackwardDescriptor
 from .ops.scan.ediff1d import Ediff1dBackwardPlan as Ediff1dBackwardPlan
-from .ops.scan.ediff1d import Ediff1dDescriptor as Ediff1dDescriptor
+from .ops.scan.ediff1d import Ediff1dDescriptor as _Ediff1dDescriptor
 from .ops.scan.ediff1d import Ediff1dPlan as Ediff1dPlan
 from .ops.scan.finite_gradient import FiniteGradientArgs as FiniteGradientArgs
 from .ops.scan.finite_gradient import FiniteGradientBackwardArgs as FiniteGradientBackwardArgs
 from .ops.scan.finite_gradient import FiniteGradientBackwardPlan as FiniteGradientBackwardPlan
-from .ops.scan.finite_gradient import FiniteGradientDescriptor as FiniteGradientDescriptor
+from .ops.scan.finite_gradient import FiniteGradientDescriptor as _FiniteGradientDescriptor
 from .ops.scan.finite_gradient import FiniteGradientPlan as FiniteGradientPlan
 from .ops.scan.linear_scan import LinearScanArgs as LinearScanArgs
-from .ops.scan.linear_scan import LinearScanDescriptor as LinearScanDescriptor
+from .ops.scan.linear_scan import LinearScanDescriptor as _LinearScanDescriptor
 from .ops.scan.linear_scan import LinearScanPlan as LinearScanPlan
 from .ops.scan.linear_scan_backward import LinearScanBackwardArgs as LinearScanBackwardArgs
 from .ops.scan.linear_scan_backward import LinearScanBackwardPlan as LinearScanBackwardPlan
 from .ops.scan.scan import ScanArgs as ScanArgs
-from .ops.scan.scan import ScanDescriptor as ScanDescriptor
+from .ops.scan.scan import ScanDescriptor as _ScanDescriptor
 from .ops.scan.scan import ScanPlan as ScanPlan
 from .ops.scan.scan_backward import ScanBackwardArgs as ScanBackwardArgs
-from .ops.scan.scan_backward import ScanBackwardDescriptor as ScanBackwardDescriptor
+from .ops.scan.scan_backward import ScanBackwardDescriptor as _ScanBackwardDescriptor
 from .ops.scan.scan_backward import ScanBackwardPlan as ScanBackwardPlan
 from .ops.scan.scan_extreme import ScanExtremeArgs as ScanExtremeArgs
-from .ops.scan.scan_extreme import ScanExtremeDescriptor as ScanExtremeDescriptor
+from .ops.scan.scan_extreme import ScanExtremeDescriptor as _ScanExtremeDescriptor
 from .ops.scan.scan_extreme import ScanExtremePlan as ScanExtremePlan
 from .ops.scan.scan_extreme_backward import ScanExtremeBackwardArgs as ScanExtremeBackwardArgs
-from .ops.scan.scan_extreme_backward import ScanExtremeBackwardDescriptor as ScanExtremeBackwardDescriptor
+from .ops.scan.scan_extreme_backward import ScanExtremeBackwardDescriptor as _ScanExtremeBackwardDescriptor
 from .ops.scan.scan_extreme_backward import ScanExtremeBackwardPlan as ScanExtremeBackwardPlan
-from .ops.scan.scan_kinds import AlongAxis as AlongAxis
+from .ops.scan.scan_kinds import AlongAxis as _AlongAxis
 from .ops.scan.scan_kinds import ScanExtremeKind as ScanExtremeKind
 from .ops.scan.scan_kinds import ScanKind as ScanKind
 from .ops.scan.trapezoid import CumulativeTrapezoidArgs as CumulativeTrapezoidArgs
 from .ops.scan.trapezoid import CumulativeTrapezoidPlan as CumulativeTrapezoidPlan
 from .ops.scan.trapezoid import TrapezoidArgs as TrapezoidArgs
-from .ops.scan.trapezoid import TrapezoidDescriptor as TrapezoidDescriptor
+from .ops.scan.trapezoid import TrapezoidDescriptor as _TrapezoidDescriptor
 from .ops.scan.trapezoid import TrapezoidPlan as TrapezoidPlan
 from .ops.scan.trapezoid_backward import TrapezoidBackwardArgs as TrapezoidBackwardArgs
 from .ops.scan.trapezoid_backward import TrapezoidBackwardPlan as TrapezoidBackwardPlan
 from .ops.scan.unwrap import UnwrapArgs as UnwrapArgs
-from .ops.scan.unwrap import UnwrapDescriptor as UnwrapDescriptor
+from .ops.scan.unwrap import UnwrapDescriptor as _UnwrapDescriptor
 from .ops.scan.unwrap import UnwrapPlan as UnwrapPlan
 # ops.segment
 from .ops.segment.gather_scatter import GatherScatterArgs as GatherScatterArgs
-from .ops.segment.gather_scatter import GatherScatterDescriptor as GatherScatterDescriptor
+from .ops.segment.gather_scatter import GatherScatterDescriptor as _GatherScatterDescriptor
 from .ops.segment.gather_scatter import GatherScatterKind as GatherScatterKind
 from .ops.segment.gather_scatter import GatherScatterPlan as GatherScatterPlan
 from .ops.segment.gather_scatter_backward import GatherScatterBackwardArgs as GatherScatterBackwardArgs
-from .ops.segment.gather_scatter_backward import GatherScatterBackwardDescriptor as GatherScatterBackwardDescriptor
+from .ops.segment.gather_scatter_backward import GatherScatterBackwardDescriptor as _GatherScatterBackwardDescriptor
 from .ops.segment.gather_scatter_backward import GatherScatterBackwardPlan as GatherScatterBackwardPlan
 from .ops.segment.segment_index import SegmentIndexArgs as SegmentIndexArgs
-from .ops.segment.segment_index import SegmentIndexDescriptor as SegmentIndexDescriptor
+from .ops.segment.segment_index import SegmentIndexDescriptor as _SegmentIndexDescriptor
 from .ops.segment.segment_index import SegmentIndexKind as SegmentIndexKind
 from .ops.segment.segment_index import SegmentIndexPlan as SegmentIndexPlan
 from .ops.segment.segment_kinds import SegmentKind as SegmentKind
-from .ops.segment.segment_kinds import Segmented as Segmented
+from .ops.segment.segment_kinds import Segmented as _Segmented
 from .ops.segment.segment_order import SegmentOrderArgs as SegmentOrderArgs
-from .ops.segment.segment_order import SegmentOrderDescriptor as SegmentOrderDescriptor
+from .ops.segment.segment_order import SegmentOrderDescriptor as _SegmentOrderDescriptor
 from .ops.segment.segment_order import SegmentOrderPlan as SegmentOrderPlan
 from .ops.segment.segment_reduce import SegmentReduceArgs as SegmentReduceArgs
-from .ops.segment.segment_reduce import SegmentReduceDescriptor as SegmentReduceDescriptor
+from .ops.segment.segment_reduce import SegmentReduceDescriptor as _SegmentReduceDescriptor
 from .ops.segment.segment_reduce import SegmentReducePlan as SegmentReducePlan
 from .ops.segment.segment_reduce_backward import SegmentReduceBackwardArgs as SegmentReduceBackwardArgs
-from .ops.segment.segment_reduce_backward import SegmentReduceBackwardDescriptor as SegmentReduceBackwardDescriptor
+from .ops.segment.segment_reduce_backward import SegmentReduceBackwardDescriptor as _SegmentReduceBackwardDescriptor
 from .ops.segment.segment_reduce_backward import SegmentReduceBackwardPlan as SegmentReduceBackwardPlan
 from .ops.segment.segment_softmax import SegmentSoftmaxArgs as SegmentSoftmaxArgs
 from .ops.segment.segment_softmax import SegmentSoftmaxBackwardArgs as SegmentSoftmaxBackwardArgs
-from .ops.segment.segment_softmax import SegmentSoftmaxBackwardDescriptor as SegmentSoftmaxBackwardDescriptor
+from .ops.segment.segment_softmax import SegmentSoftmaxBackwardDescriptor as _SegmentSoftmaxBackwardDescriptor
 from .ops.segment.segment_softmax import SegmentSoftmaxBackwardPlan as SegmentSoftmaxBackwardPlan
-from .ops.segment.segment_softmax import SegmentSoftmaxDescriptor as SegmentSoftmaxDescriptor
+from .ops.segment.segment_softmax import SegmentSoftmaxDescriptor as _SegmentSoftmaxDescriptor
 from .ops.segment.segment_softmax import SegmentSoftmaxKind as SegmentSoftmaxKind
 from .ops.segment.segment_softmax import SegmentSoftmaxPlan as SegmentSoftmaxPlan
 # ops.softmax
 from .ops.softmax.gumbel_softmax import GumbelSoftmaxArgs as GumbelSoftmaxArgs
 from .ops.softmax.gumbel_softmax import GumbelSoftmaxBackwardArgs as GumbelSoftmaxBackwardArgs
 from .ops.softmax.gumbel_softmax import GumbelSoftmaxBackwardPlan as GumbelSoftmaxBackwardPlan
-from .ops.softmax.gumbel_softmax import GumbelSoftmaxDescriptor as GumbelSoftmaxDescriptor
+from .ops.softmax.gumbel_softmax import GumbelSoftmaxDescriptor as _GumbelSoftmaxDescriptor
 from .ops.softmax.gumbel_softmax import GumbelSoftmaxPlan as GumbelSoftmaxPlan
 from .ops.softmax.masked_softmax import MaskedSoftmaxArgs as MaskedSoftmaxArgs
-from .ops.softmax.masked_softmax import MaskedSoftmaxDescriptor as MaskedSoftmaxDescriptor
+from .ops.softmax.masked_softmax import MaskedSoftmaxDescriptor as _MaskedSoftmaxDescriptor
 from .ops.softmax.masked_softmax import MaskedSoftmaxPlan as MaskedSoftmaxPlan
 from .ops.softmax.masked_softmax_backward import MaskedSoftmaxBackwardArgs as MaskedSoftmaxBackwardArgs
 from .ops.softmax.masked_softmax_backward import MaskedSoftmaxBackwardPlan as MaskedSoftmaxBackwardPlan
 from .ops.softmax.softmax import SoftmaxArgs as SoftmaxArgs
-from .ops.softmax.softmax import SoftmaxDescriptor as SoftmaxDescriptor
+from .ops.softmax.softmax import SoftmaxDescriptor as _SoftmaxDescriptor
 from .ops.softmax.softmax import SoftmaxKind as SoftmaxKind
 from .ops.softmax.softmax import SoftmaxPlan as SoftmaxPlan
 from .ops.softmax.softmax_backward import SoftmaxBackwardArgs as SoftmaxBackwardArgs
@@ -854,43 +856,43 @@ from .ops.softmax.softmax_backward import SoftmaxBackwardPlan as SoftmaxBackward
 from .ops.softmax.sparsemax import SparsemaxArgs as SparsemaxArgs
 from .ops.softmax.sparsemax import SparsemaxBackwardArgs as SparsemaxBackwardArgs
 from .ops.softmax.sparsemax import SparsemaxBackwardPlan as SparsemaxBackwardPlan
-from .ops.softmax.sparsemax import SparsemaxDescriptor as SparsemaxDescriptor
+from .ops.softmax.sparsemax import SparsemaxDescriptor as _SparsemaxDescriptor
 from .ops.softmax.sparsemax import SparsemaxKind as SparsemaxKind
 from .ops.softmax.sparsemax import SparsemaxPlan as SparsemaxPlan
 # ops.sort
 from .ops.sort.histogram import BinIndexArgs as BinIndexArgs
-from .ops.sort.histogram import BinIndexDescriptor as BinIndexDescriptor
+from .ops.sort.histogram import BinIndexDescriptor as _BinIndexDescriptor
 from .ops.sort.histogram import BinIndexPlan as BinIndexPlan
-from .ops.sort.histogram import BinsDescriptor as BinsDescriptor
+from .ops.sort.histogram import BinsDescriptor as _BinsDescriptor
 from .ops.sort.histogram import HistogramArgs as HistogramArgs
 from .ops.sort.histogram import HistogramPlan as HistogramPlan
 from .ops.sort.isin import MemberArgs as MemberArgs
-from .ops.sort.isin import MemberDescriptor as MemberDescriptor
+from .ops.sort.isin import MemberDescriptor as _MemberDescriptor
 from .ops.sort.isin import MemberPlan as MemberPlan
 from .ops.sort.median import SortedPlaceArgs as SortedPlaceArgs
-from .ops.sort.median import SortedPlaceDescriptor as SortedPlaceDescriptor
+from .ops.sort.median import SortedPlaceDescriptor as _SortedPlaceDescriptor
 from .ops.sort.median import SortedPlaceKind as SortedPlaceKind
 from .ops.sort.median import SortedPlacePlan as SortedPlacePlan
-from .ops.sort.order import RowDescriptor as RowDescriptor
+from .ops.sort.order import RowDescriptor as _RowDescriptor
 from .ops.sort.searchsorted import SearchsortedArgs as SearchsortedArgs
-from .ops.sort.searchsorted import SearchsortedDescriptor as SearchsortedDescriptor
+from .ops.sort.searchsorted import SearchsortedDescriptor as _SearchsortedDescriptor
 from .ops.sort.searchsorted import SearchsortedPlan as SearchsortedPlan
 from .ops.sort.sort import SortArgs as SortArgs
-from .ops.sort.sort import SortDescriptor as SortDescriptor
+from .ops.sort.sort import SortDescriptor as _SortDescriptor
 from .ops.sort.sort import SortPlan as SortPlan
 from .ops.sort.sort_backward import SortBackwardArgs as SortBackwardArgs
-from .ops.sort.sort_backward import SortBackwardDescriptor as SortBackwardDescriptor
+from .ops.sort.sort_backward import SortBackwardDescriptor as _SortBackwardDescriptor
 from .ops.sort.sort_backward import SortBackwardPlan as SortBackwardPlan
 from .ops.sort.sorted_quantile import SortedQuantileArgs as SortedQuantileArgs
 from .ops.sort.sorted_quantile import SortedQuantileBackwardArgs as SortedQuantileBackwardArgs
 from .ops.sort.sorted_quantile import SortedQuantileBackwardPlan as SortedQuantileBackwardPlan
-from .ops.sort.sorted_quantile import SortedQuantileDescriptor as SortedQuantileDescriptor
+from .ops.sort.sorted_quantile import SortedQuantileDescriptor as _SortedQuantileDescriptor
 from .ops.sort.sorted_quantile import SortedQuantilePlan as SortedQuantilePlan
 from .ops.sort.topk import TopkArgs as TopkArgs
-from .ops.sort.topk import TopkDescriptor as TopkDescriptor
+from .ops.sort.topk import TopkDescriptor as _TopkDescriptor
 from .ops.sort.topk import TopkPlan as TopkPlan
 from .ops.sort.unique import UniqueConsecutiveArgs as UniqueConsecutiveArgs
-from .ops.sort.unique import UniqueConsecutiveDescriptor as UniqueConsecutiveDescriptor
+from .ops.sort.unique import UniqueConsecutiveDescriptor as _UniqueConsecutiveDescriptor
 from .ops.sort.unique import UniqueConsecutivePlan as UniqueConsecutivePlan
 
 class _Shaped(Protocol):
@@ -925,152 +927,188 @@ def autotune(*, rounds: int = 20, again: bool = False, progress: Any = None) -> 
 # named_plans
 class AdaptiveAvgPool1dDescriptor(PoolDescriptor):
     """`PoolDescriptor` with kind avg; spatial_rank 1; kernel_size None."""
+    def __init__(self, *, kind: PoolKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], spatial_rank: SupportsIndex = 1, kernel_size: SupportsIndex | Sequence[SupportsIndex] | None = None, stride: SupportsIndex | Sequence[SupportsIndex] | None = None, padding: SupportsIndex | Sequence[SupportsIndex] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, output_size: SupportsIndex | Sequence[SupportsIndex] | None = None, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: SupportsIndex | None = None, norm_type: SupportsFloat | None = None, element: DType) -> None: ...
 class AdaptiveAvgPool1dPlan(PoolPlan):
     """`PoolPlan` by another name, with kind avg; spatial_rank 1; kernel_size None."""
 class AdaptiveAvgPool2dDescriptor(PoolDescriptor):
     """`PoolDescriptor` with kind avg; spatial_rank 2; kernel_size None."""
+    def __init__(self, *, kind: PoolKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], spatial_rank: SupportsIndex = 2, kernel_size: SupportsIndex | Sequence[SupportsIndex] | None = None, stride: SupportsIndex | Sequence[SupportsIndex] | None = None, padding: SupportsIndex | Sequence[SupportsIndex] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, output_size: SupportsIndex | Sequence[SupportsIndex] | None = None, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: SupportsIndex | None = None, norm_type: SupportsFloat | None = None, element: DType) -> None: ...
 class AdaptiveAvgPool2dPlan(PoolPlan):
     """`PoolPlan` by another name, with kind avg; spatial_rank 2; kernel_size None."""
 class AdaptiveAvgPool3dDescriptor(PoolDescriptor):
     """`PoolDescriptor` with kind avg; spatial_rank 3; kernel_size None."""
+    def __init__(self, *, kind: PoolKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], spatial_rank: SupportsIndex = 3, kernel_size: SupportsIndex | Sequence[SupportsIndex] | None = None, stride: SupportsIndex | Sequence[SupportsIndex] | None = None, padding: SupportsIndex | Sequence[SupportsIndex] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, output_size: SupportsIndex | Sequence[SupportsIndex] | None = None, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: SupportsIndex | None = None, norm_type: SupportsFloat | None = None, element: DType) -> None: ...
 class AdaptiveAvgPool3dPlan(PoolPlan):
     """`PoolPlan` by another name, with kind avg; spatial_rank 3; kernel_size None."""
 class AdaptiveMaxPool1dDescriptor(PoolDescriptor):
     """`PoolDescriptor` with kind max; spatial_rank 1; kernel_size None."""
+    def __init__(self, *, kind: PoolKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], spatial_rank: SupportsIndex = 1, kernel_size: SupportsIndex | Sequence[SupportsIndex] | None = None, stride: SupportsIndex | Sequence[SupportsIndex] | None = None, padding: SupportsIndex | Sequence[SupportsIndex] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, output_size: SupportsIndex | Sequence[SupportsIndex] | None = None, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: SupportsIndex | None = None, norm_type: SupportsFloat | None = None, element: DType) -> None: ...
 class AdaptiveMaxPool1dPlan(PoolPlan):
     """`PoolPlan` by another name, with kind max; spatial_rank 1; kernel_size None."""
 class AdaptiveMaxPool2dDescriptor(PoolDescriptor):
     """`PoolDescriptor` with kind max; spatial_rank 2; kernel_size None."""
+    def __init__(self, *, kind: PoolKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], spatial_rank: SupportsIndex = 2, kernel_size: SupportsIndex | Sequence[SupportsIndex] | None = None, stride: SupportsIndex | Sequence[SupportsIndex] | None = None, padding: SupportsIndex | Sequence[SupportsIndex] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, output_size: SupportsIndex | Sequence[SupportsIndex] | None = None, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: SupportsIndex | None = None, norm_type: SupportsFloat | None = None, element: DType) -> None: ...
 class AdaptiveMaxPool2dPlan(PoolPlan):
     """`PoolPlan` by another name, with kind max; spatial_rank 2; kernel_size None."""
 class AdaptiveMaxPool3dDescriptor(PoolDescriptor):
     """`PoolDescriptor` with kind max; spatial_rank 3; kernel_size None."""
+    def __init__(self, *, kind: PoolKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], spatial_rank: SupportsIndex = 3, kernel_size: SupportsIndex | Sequence[SupportsIndex] | None = None, stride: SupportsIndex | Sequence[SupportsIndex] | None = None, padding: SupportsIndex | Sequence[SupportsIndex] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, output_size: SupportsIndex | Sequence[SupportsIndex] | None = None, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: SupportsIndex | None = None, norm_type: SupportsFloat | None = None, element: DType) -> None: ...
 class AdaptiveMaxPool3dPlan(PoolPlan):
     """`PoolPlan` by another name, with kind max; spatial_rank 3; kernel_size None."""
 class ArgReduceDescriptor(ReduceDescriptor):
     """`ReduceDescriptor` with kind argmax or argmin."""
+    def __init__(self, *, kind: ReduceKind | str, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex | Sequence[SupportsIndex] | None = None, keepdims: bool = False, correction: SupportsIndex = 1, p: SupportsFloat = 2.0, out_element: DType | None = None, element: DType) -> None: ...
 class ArgReducePlan(ReducePlan):
     """`ReducePlan` by another name, with kind argmax or argmin."""
 class ArgsortPlan(SortPlan):
     """`SortPlan` by another name."""
 class AvgPool1dDescriptor(PoolDescriptor):
     """`PoolDescriptor` with kind avg; spatial_rank 1; output_size None."""
+    def __init__(self, *, kind: PoolKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], spatial_rank: SupportsIndex = 1, kernel_size: SupportsIndex | Sequence[SupportsIndex] | None = None, stride: SupportsIndex | Sequence[SupportsIndex] | None = None, padding: SupportsIndex | Sequence[SupportsIndex] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, output_size: SupportsIndex | Sequence[SupportsIndex] | None = None, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: SupportsIndex | None = None, norm_type: SupportsFloat | None = None, element: DType) -> None: ...
 class AvgPool1dPlan(PoolPlan):
     """`PoolPlan` by another name, with kind avg; spatial_rank 1; output_size None."""
 class AvgPool2dDescriptor(PoolDescriptor):
     """`PoolDescriptor` with kind avg; spatial_rank 2; output_size None."""
+    def __init__(self, *, kind: PoolKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], spatial_rank: SupportsIndex = 2, kernel_size: SupportsIndex | Sequence[SupportsIndex] | None = None, stride: SupportsIndex | Sequence[SupportsIndex] | None = None, padding: SupportsIndex | Sequence[SupportsIndex] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, output_size: SupportsIndex | Sequence[SupportsIndex] | None = None, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: SupportsIndex | None = None, norm_type: SupportsFloat | None = None, element: DType) -> None: ...
 class AvgPool2dPlan(PoolPlan):
     """`PoolPlan` by another name, with kind avg; spatial_rank 2; output_size None."""
 class AvgPool3dDescriptor(PoolDescriptor):
     """`PoolDescriptor` with kind avg; spatial_rank 3; output_size None."""
+    def __init__(self, *, kind: PoolKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], spatial_rank: SupportsIndex = 3, kernel_size: SupportsIndex | Sequence[SupportsIndex] | None = None, stride: SupportsIndex | Sequence[SupportsIndex] | None = None, padding: SupportsIndex | Sequence[SupportsIndex] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, output_size: SupportsIndex | Sequence[SupportsIndex] | None = None, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: SupportsIndex | None = None, norm_type: SupportsFloat | None = None, element: DType) -> None: ...
 class AvgPool3dPlan(PoolPlan):
     """`PoolPlan` by another name, with kind avg; spatial_rank 3; output_size None."""
 class BatchNormBackwardDescriptor(ChannelNormBackwardDescriptor):
     """`ChannelNormBackwardDescriptor` with over batch."""
+    def __init__(self, *, batch: SupportsIndex, channels: SupportsIndex, spatial: SupportsIndex | Sequence[SupportsIndex], weight_element: DType | None = None, over: Literal['batch', 'group', 'instance'] = 'batch', num_groups: SupportsIndex | None = None, given: bool = False, element: DType) -> None: ...
 class BatchNormBackwardPlan(ChannelNormBackwardPlan):
     """`ChannelNormBackwardPlan` by another name, with over batch."""
 class BatchNormDescriptor(ChannelNormDescriptor):
     """`ChannelNormDescriptor` with over batch."""
+    def __init__(self, *, batch: SupportsIndex, channels: SupportsIndex, spatial: SupportsIndex | Sequence[SupportsIndex], weight_element: DType | None = None, over: Literal['batch', 'group', 'instance'] = 'batch', num_groups: SupportsIndex | None = None, eps: SupportsFloat = 1e-05, element: DType) -> None: ...
 class BatchNormPlan(ChannelNormPlan):
     """`ChannelNormPlan` by another name, with over batch."""
 class BceLossBackwardDescriptor(PointwiseLossBackwardDescriptor):
     """`PointwiseLossBackwardDescriptor` with kind binary_cross_entropy."""
+    def __init__(self, *, kind: LossKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: SupportsFloat | None = None, delta: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, alpha: SupportsFloat | None = None, gamma: SupportsFloat | None = None, variance: SupportsFloat | None = None, log_target: bool | None = None, log_input: bool | None = None, full: bool | None = None, element: DType) -> None: ...
 class BceLossBackwardPlan(PointwiseLossBackwardPlan):
     """`PointwiseLossBackwardPlan` by another name, with kind binary_cross_entropy."""
 class BceLossDescriptor(PointwiseLossDescriptor):
     """`PointwiseLossDescriptor` with kind binary_cross_entropy."""
+    def __init__(self, *, kind: LossKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: SupportsFloat | None = None, delta: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, alpha: SupportsFloat | None = None, gamma: SupportsFloat | None = None, variance: SupportsFloat | None = None, log_target: bool | None = None, log_input: bool | None = None, full: bool | None = None, element: DType) -> None: ...
 class BceLossPlan(PointwiseLossPlan):
     """`PointwiseLossPlan` by another name, with kind binary_cross_entropy."""
 class BceWithLogitsLossBackwardDescriptor(PointwiseLossBackwardDescriptor):
     """`PointwiseLossBackwardDescriptor` with kind binary_cross_entropy_with_logits."""
+    def __init__(self, *, kind: LossKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: SupportsFloat | None = None, delta: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, alpha: SupportsFloat | None = None, gamma: SupportsFloat | None = None, variance: SupportsFloat | None = None, log_target: bool | None = None, log_input: bool | None = None, full: bool | None = None, element: DType) -> None: ...
 class BceWithLogitsLossBackwardPlan(PointwiseLossBackwardPlan):
     """`PointwiseLossBackwardPlan` by another name, with kind binary_cross_entropy_with_logits."""
 class BceWithLogitsLossDescriptor(PointwiseLossDescriptor):
     """`PointwiseLossDescriptor` with kind binary_cross_entropy_with_logits."""
+    def __init__(self, *, kind: LossKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: SupportsFloat | None = None, delta: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, alpha: SupportsFloat | None = None, gamma: SupportsFloat | None = None, variance: SupportsFloat | None = None, log_target: bool | None = None, log_input: bool | None = None, full: bool | None = None, element: DType) -> None: ...
 class BceWithLogitsLossPlan(PointwiseLossPlan):
     """`PointwiseLossPlan` by another name, with kind binary_cross_entropy_with_logits."""
 class BinGemmDescriptor(PackedGemmDescriptor):
     """`PackedGemmDescriptor` with kind binary."""
+    def __init__(self, *, kind: PackedGemmKind | str = ..., m: SupportsIndex, n: SupportsIndex, k: SupportsIndex, element: DType = ...) -> None: ...
 class BinGemmPlan(PackedGemmPlan):
     """`PackedGemmPlan` by another name, with kind binary."""
 class BinaryCmpDescriptor(BinaryDescriptor):
     """`BinaryDescriptor` with kind eq, ne, gt, ge, lt or le."""
+    def __init__(self, *, kind: BinaryKind | str, shape: SupportsIndex | Sequence[SupportsIndex], with_number: bool = False, reverse: bool = False, rtol: SupportsFloat = 1e-05, atol: SupportsFloat = 1e-08, equal_nan: bool = False, element: DType) -> None: ...
 class BinaryCmpPlan(BinaryPlan):
     """`BinaryPlan` by another name, with kind eq, ne, gt, ge, lt or le."""
 class BinaryParamBackwardDescriptor(TernaryBackwardDescriptor):
     """`TernaryBackwardDescriptor` with kind lerp."""
+    def __init__(self, *, kind: TernaryKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
 class BinaryParamBackwardPlan(TernaryBackwardPlan):
     """`TernaryBackwardPlan` by another name, with kind lerp."""
 class BinaryParamDescriptor(TernaryDescriptor):
     """`TernaryDescriptor` with kind lerp."""
+    def __init__(self, *, kind: TernaryKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
 class BinaryParamPlan(TernaryPlan):
     """`TernaryPlan` by another name, with kind lerp."""
 class BincountDescriptor(BinsDescriptor):
     """`BinsDescriptor` with closed False."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], bins: SupportsIndex, closed: bool = False, element: DType) -> None: ...
 class BincountPlan(HistogramPlan):
     """`HistogramPlan` by another name, with closed False."""
 class BoolReduceDescriptor(ReduceDescriptor):
     """`ReduceDescriptor` with kind any or all."""
+    def __init__(self, *, kind: ReduceKind | str, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex | Sequence[SupportsIndex] | None = None, keepdims: bool = False, correction: SupportsIndex = 1, p: SupportsFloat = 2.0, out_element: DType | None = None, element: DType) -> None: ...
 class BoolReducePlan(ReducePlan):
     """`ReducePlan` by another name, with kind any or all."""
 class CastSubBytePlan(CastPlan):
     """`CastPlan` by another name."""
 class Col2Im1dDescriptor(Col2imDescriptor):
     """`Col2imDescriptor` with spatial of 1 axis."""
+    def __init__(self, *, batch: SupportsIndex, channels: SupportsIndex, spatial: SupportsIndex | Sequence[SupportsIndex], kernel_size: SupportsIndex | Sequence[SupportsIndex], dilation: SupportsIndex | Sequence[SupportsIndex] = 1, padding: SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] = 0, stride: SupportsIndex | Sequence[SupportsIndex] = 1, element: DType) -> None: ...
 class Col2Im1dPlan(Col2imPlan):
     """`Col2imPlan` by another name, with spatial of 1 axis."""
 class ContiguizeDescriptor(ViewCopyDescriptor):
     """`ViewCopyDescriptor` with loops, start, steps, out_shape told by shape."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], loops: SupportsIndex | Sequence[SupportsIndex] | None = None, start: Sequence[SupportsIndex] | None = None, steps: Sequence[Sequence[SupportsIndex]] | None = None, out_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, element: DType) -> None: ...
 class ContiguizePlan(ViewCopyPlan):
     """`ViewCopyPlan` by another name, with loops, start, steps, out_shape told by shape."""
 class CosineEmbeddingLossBackwardDescriptor(RowLossBackwardDescriptor):
     """`RowLossBackwardDescriptor` with kind cosine_embedding_loss."""
+    def __init__(self, *, kind: RowLossKind | str = ..., batch_shape: SupportsIndex | Sequence[SupportsIndex], features: SupportsIndex, reduction: Literal['none', 'mean', 'sum'] = 'mean', ignore_index: SupportsIndex | None = None, p: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, swap: bool | None = None, element: DType) -> None: ...
 class CosineEmbeddingLossBackwardPlan(RowLossBackwardPlan):
     """`RowLossBackwardPlan` by another name, with kind cosine_embedding_loss."""
 class CosineEmbeddingLossDescriptor(RowLossDescriptor):
     """`RowLossDescriptor` with kind cosine_embedding_loss."""
+    def __init__(self, *, kind: RowLossKind | str = ..., batch_shape: SupportsIndex | Sequence[SupportsIndex], features: SupportsIndex, reduction: Literal['none', 'mean', 'sum'] = 'mean', ignore_index: SupportsIndex | None = None, p: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, swap: bool | None = None, element: DType) -> None: ...
 class CosineEmbeddingLossPlan(RowLossPlan):
     """`RowLossPlan` by another name, with kind cosine_embedding_loss."""
 class CountReduceDescriptor(ReduceDescriptor):
     """`ReduceDescriptor` with kind count_nonzero."""
+    def __init__(self, *, kind: ReduceKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex | Sequence[SupportsIndex] | None = None, keepdims: bool = False, correction: SupportsIndex = 1, p: SupportsFloat = 2.0, out_element: DType | None = None, element: DType) -> None: ...
 class CountReducePlan(ReducePlan):
     """`ReducePlan` by another name, with kind count_nonzero."""
 @dataclass(frozen=True, kw_only=True)
 class DequantizePerChannelDescriptor(DequantizeDescriptor):
     """`DequantizeDescriptor` with block_shape told by axis."""
     axis: Any
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], block_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, uniform: bool = False, scale_element: DType | None = None, zero_element: DType | None = None, to_element: DType = ..., element: DType, axis: SupportsIndex) -> None: ...
 class DequantizePerChannelPlan(DequantizePlan):
     """`DequantizePlan` by another name, with block_shape told by axis."""
 @dataclass(frozen=True, kw_only=True)
 class DequantizePerGroupDescriptor(DequantizeDescriptor):
     """`DequantizeDescriptor` with block_shape told by group_size."""
     group_size: Any
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], block_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, uniform: bool = False, scale_element: DType | None = None, zero_element: DType | None = None, to_element: DType = ..., element: DType, group_size: SupportsIndex) -> None: ...
 class DequantizePerGroupPlan(DequantizePlan):
     """`DequantizePlan` by another name, with block_shape told by group_size."""
 class DequantizePerTensorDescriptor(DequantizeDescriptor):
     """`DequantizeDescriptor` with block_shape told by shape."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], block_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, uniform: bool = False, scale_element: DType | None = None, zero_element: DType | None = None, to_element: DType = ..., element: DType) -> None: ...
 class DequantizePerTensorPlan(DequantizePlan):
     """`DequantizePlan` by another name, with block_shape told by shape."""
 class DequantizePerTokenDescriptor(DequantizeDescriptor):
     """`DequantizeDescriptor` with block_shape told by shape."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], block_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, uniform: bool = False, scale_element: DType | None = None, zero_element: DType | None = None, to_element: DType = ..., element: DType) -> None: ...
 class DequantizePerTokenPlan(DequantizePlan):
     """`DequantizePlan` by another name, with block_shape told by shape."""
 class DynamicRangeQuantizeDescriptor(DynamicQuantizeDescriptor):
     """`DynamicQuantizeDescriptor` with kind symmetric."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], block_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, kind: RangeKind | str = ..., to_element: DType = ..., scale_element: DType = ..., element: DType) -> None: ...
 class DynamicRangeQuantizePlan(DynamicQuantizePlan):
     """`DynamicQuantizePlan` by another name, with kind symmetric."""
 class EmbeddingBagBackwardDescriptor(GatherScatterBackwardDescriptor):
     """`GatherScatterBackwardDescriptor` with kind sum or mean; by offsets, starts or evenly."""
+    def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'offsets', kind: GatherScatterKind | str, rows: SupportsIndex, tokens: SupportsIndex, row_shape: SupportsIndex | Sequence[SupportsIndex], padding_idx: SupportsIndex | None = None, by_frequency: bool = False, with_empty: bool = False, element: DType) -> None: ...
 class EmbeddingBagBackwardPlan(GatherScatterBackwardPlan):
     """`GatherScatterBackwardPlan` by another name, with kind sum or mean; by offsets, starts or evenly."""
 class EmbeddingBagDescriptor(GatherScatterDescriptor):
     """`GatherScatterDescriptor` with kind sum or mean; by offsets, starts or evenly."""
+    def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'offsets', kind: GatherScatterKind | str, rows: SupportsIndex, tokens: SupportsIndex, row_shape: SupportsIndex | Sequence[SupportsIndex], padding_idx: SupportsIndex | None = None, by_frequency: bool = False, with_empty: bool = False, element: DType) -> None: ...
 class EmbeddingBagMaxBackwardDescriptor(GatherScatterBackwardDescriptor):
     """`GatherScatterBackwardDescriptor` with kind max; by offsets, starts or evenly; with_empty True."""
+    def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'offsets', kind: GatherScatterKind | str = ..., rows: SupportsIndex, tokens: SupportsIndex, row_shape: SupportsIndex | Sequence[SupportsIndex], padding_idx: SupportsIndex | None = None, by_frequency: bool = False, with_empty: bool = True, element: DType) -> None: ...
 class EmbeddingBagMaxBackwardPlan(GatherScatterBackwardPlan):
     """`GatherScatterBackwardPlan` by another name, with kind max; by offsets, starts or evenly; with_empty True."""
 class EmbeddingBagMaxDescriptor(GatherScatterDescriptor):
     """`GatherScatterDescriptor` with kind max; by offsets, starts or evenly; with_empty True."""
+    def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'offsets', kind: GatherScatterKind | str = ..., rows: SupportsIndex, tokens: SupportsIndex, row_shape: SupportsIndex | Sequence[SupportsIndex], padding_idx: SupportsIndex | None = None, by_frequency: bool = False, with_empty: bool = True, element: DType) -> None: ...
 class EmbeddingBagMaxPlan(GatherScatterPlan):
     """`GatherScatterPlan` by another name, with kind max; by offsets, starts or evenly; with_empty True."""
 class EmbeddingBagPlan(GatherScatterPlan):
@@ -1079,12 +1117,14 @@ class EmbeddingBagPlan(GatherScatterPlan):
 class FlipBackwardDescriptor(ViewCopyBackwardDescriptor):
     """`ViewCopyBackwardDescriptor` with loops, start, steps, out_shape told by axes."""
     axes: Any
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], loops: SupportsIndex | Sequence[SupportsIndex] | None = None, start: Sequence[SupportsIndex] | None = None, steps: Sequence[Sequence[SupportsIndex]] | None = None, out_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, element: DType, axes: SupportsIndex | Sequence[SupportsIndex] | None) -> None: ...
 class FlipBackwardPlan(ViewCopyBackwardPlan):
     """`ViewCopyBackwardPlan` by another name, with loops, start, steps, out_shape told by axes."""
 @dataclass(frozen=True, kw_only=True)
 class FlipDescriptor(ViewCopyDescriptor):
     """`ViewCopyDescriptor` with loops, start, steps, out_shape told by axes."""
     axes: Any
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], loops: SupportsIndex | Sequence[SupportsIndex] | None = None, start: Sequence[SupportsIndex] | None = None, steps: Sequence[Sequence[SupportsIndex]] | None = None, out_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, element: DType, axes: SupportsIndex | Sequence[SupportsIndex] | None) -> None: ...
 class FlipPlan(ViewCopyPlan):
     """`ViewCopyPlan` by another name, with loops, start, steps, out_shape told by axes."""
 class Fp8DequantPlan(Fp8DequantizePlan):
@@ -1095,60 +1135,74 @@ class FusedLinearCrossEntropyPlan(LinearCrossEntropyPlan):
     """`LinearCrossEntropyPlan` by another name."""
 class GaussianNllLossBackwardDescriptor(PointwiseLossBackwardDescriptor):
     """`PointwiseLossBackwardDescriptor` with kind gaussian_nll_loss."""
+    def __init__(self, *, kind: LossKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: SupportsFloat | None = None, delta: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, alpha: SupportsFloat | None = None, gamma: SupportsFloat | None = None, variance: SupportsFloat | None = None, log_target: bool | None = None, log_input: bool | None = None, full: bool | None = None, element: DType) -> None: ...
 class GaussianNllLossBackwardPlan(PointwiseLossBackwardPlan):
     """`PointwiseLossBackwardPlan` by another name, with kind gaussian_nll_loss."""
 class GaussianNllLossDescriptor(PointwiseLossDescriptor):
     """`PointwiseLossDescriptor` with kind gaussian_nll_loss."""
+    def __init__(self, *, kind: LossKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: SupportsFloat | None = None, delta: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, alpha: SupportsFloat | None = None, gamma: SupportsFloat | None = None, variance: SupportsFloat | None = None, log_target: bool | None = None, log_input: bool | None = None, full: bool | None = None, element: DType) -> None: ...
 class GaussianNllLossPlan(PointwiseLossPlan):
     """`PointwiseLossPlan` by another name, with kind gaussian_nll_loss."""
 class GemmSparse24Plan(Sparse24GemmPlan):
     """`Sparse24GemmPlan` by another name."""
 class GgufDequantizeDescriptor(BlockDequantizeDescriptor):
     """`BlockDequantizeDescriptor` with kind q4_0, q4_1, q5_0, q5_1, q8_0, q8_1, q2_k, q3_k, q4_k, q5_k, q6_k, q8_k, iq4_nl or iq4_xs."""
+    def __init__(self, *, kind: FormatKind | str, n: SupportsIndex, k: SupportsIndex, group: SupportsIndex | None = None, row_group: SupportsIndex | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., element: DType) -> None: ...
 class GgufDequantizePlan(BlockDequantizePlan):
     """`BlockDequantizePlan` by another name, with kind q4_0, q4_1, q5_0, q5_1, q8_0, q8_1, q2_k, q3_k, q4_k, q5_k, q6_k, q8_k, iq4_nl or iq4_xs."""
 class GgufMmvqBatchedDescriptor(GroupedBlockGemmDescriptor):
     """`GroupedBlockGemmDescriptor` with kind q4_0, q4_1, q5_0, q5_1, q8_0, q8_1, q2_k, q3_k, q4_k, q5_k, q6_k, q8_k, iq4_nl or iq4_xs."""
+    def __init__(self, *, total: SupportsIndex, experts: SupportsIndex, num_offsets: SupportsIndex | None = None, kind: FormatKind | str, n: SupportsIndex, k: SupportsIndex, group: SupportsIndex | None = None, row_group: SupportsIndex | None = None, scale_element: DType | None = None, zero_element: DType | None = None, element: DType) -> None: ...
 class GgufMmvqBatchedPlan(GroupedBlockGemmPlan):
     """`GroupedBlockGemmPlan` by another name, with kind q4_0, q4_1, q5_0, q5_1, q8_0, q8_1, q2_k, q3_k, q4_k, q5_k, q6_k, q8_k, iq4_nl or iq4_xs."""
 class GgufMmvqDescriptor(BlockGemmDescriptor):
     """`BlockGemmDescriptor` with kind q4_0, q4_1, q5_0, q5_1, q8_0, q8_1, q2_k, q3_k, q4_k, q5_k, q6_k, q8_k, iq4_nl or iq4_xs; m 1."""
+    def __init__(self, *, kind: FormatKind | str, n: SupportsIndex, k: SupportsIndex, group: SupportsIndex | None = None, row_group: SupportsIndex | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., m: SupportsIndex = 1, out_element: DType | None = None, element: DType) -> None: ...
 class GgufMmvqMultiMDescriptor(BlockGemmDescriptor):
     """`BlockGemmDescriptor` with kind q4_0, q4_1, q5_0, q5_1, q8_0, q8_1, q2_k, q3_k, q4_k, q5_k, q6_k, q8_k, iq4_nl or iq4_xs."""
+    def __init__(self, *, kind: FormatKind | str, n: SupportsIndex, k: SupportsIndex, group: SupportsIndex | None = None, row_group: SupportsIndex | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., m: SupportsIndex, out_element: DType | None = None, element: DType) -> None: ...
 class GgufMmvqMultiMPlan(BlockGemmPlan):
     """`BlockGemmPlan` by another name, with kind q4_0, q4_1, q5_0, q5_1, q8_0, q8_1, q2_k, q3_k, q4_k, q5_k, q6_k, q8_k, iq4_nl or iq4_xs."""
 class GgufMmvqPlan(BlockGemmPlan):
     """`BlockGemmPlan` by another name, with kind q4_0, q4_1, q5_0, q5_1, q8_0, q8_1, q2_k, q3_k, q4_k, q5_k, q6_k, q8_k, iq4_nl or iq4_xs; m 1."""
 class GroupNormBackwardDescriptor(ChannelNormBackwardDescriptor):
     """`ChannelNormBackwardDescriptor` with over group."""
+    def __init__(self, *, batch: SupportsIndex, channels: SupportsIndex, spatial: SupportsIndex | Sequence[SupportsIndex], weight_element: DType | None = None, over: Literal['batch', 'group', 'instance'] = 'group', num_groups: SupportsIndex | None = None, given: bool = False, element: DType) -> None: ...
 class GroupNormBackwardPlan(ChannelNormBackwardPlan):
     """`ChannelNormBackwardPlan` by another name, with over group."""
 class GroupNormDescriptor(ChannelNormDescriptor):
     """`ChannelNormDescriptor` with over group."""
+    def __init__(self, *, batch: SupportsIndex, channels: SupportsIndex, spatial: SupportsIndex | Sequence[SupportsIndex], weight_element: DType | None = None, over: Literal['batch', 'group', 'instance'] = 'group', num_groups: SupportsIndex | None = None, eps: SupportsFloat = 1e-05, element: DType) -> None: ...
 class GroupNormPlan(ChannelNormPlan):
     """`ChannelNormPlan` by another name, with over group."""
 class HingeEmbeddingLossBackwardDescriptor(PointwiseLossBackwardDescriptor):
     """`PointwiseLossBackwardDescriptor` with kind hinge_embedding_loss."""
+    def __init__(self, *, kind: LossKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: SupportsFloat | None = None, delta: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, alpha: SupportsFloat | None = None, gamma: SupportsFloat | None = None, variance: SupportsFloat | None = None, log_target: bool | None = None, log_input: bool | None = None, full: bool | None = None, element: DType) -> None: ...
 class HingeEmbeddingLossBackwardPlan(PointwiseLossBackwardPlan):
     """`PointwiseLossBackwardPlan` by another name, with kind hinge_embedding_loss."""
 class HingeEmbeddingLossDescriptor(PointwiseLossDescriptor):
     """`PointwiseLossDescriptor` with kind hinge_embedding_loss."""
+    def __init__(self, *, kind: LossKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: SupportsFloat | None = None, delta: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, alpha: SupportsFloat | None = None, gamma: SupportsFloat | None = None, variance: SupportsFloat | None = None, log_target: bool | None = None, log_input: bool | None = None, full: bool | None = None, element: DType) -> None: ...
 class HingeEmbeddingLossPlan(PointwiseLossPlan):
     """`PointwiseLossPlan` by another name, with kind hinge_embedding_loss."""
 class HuberLossBackwardDescriptor(PointwiseLossBackwardDescriptor):
     """`PointwiseLossBackwardDescriptor` with kind huber_loss."""
+    def __init__(self, *, kind: LossKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: SupportsFloat | None = None, delta: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, alpha: SupportsFloat | None = None, gamma: SupportsFloat | None = None, variance: SupportsFloat | None = None, log_target: bool | None = None, log_input: bool | None = None, full: bool | None = None, element: DType) -> None: ...
 class HuberLossBackwardPlan(PointwiseLossBackwardPlan):
     """`PointwiseLossBackwardPlan` by another name, with kind huber_loss."""
 class HuberLossDescriptor(PointwiseLossDescriptor):
     """`PointwiseLossDescriptor` with kind huber_loss."""
+    def __init__(self, *, kind: LossKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: SupportsFloat | None = None, delta: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, alpha: SupportsFloat | None = None, gamma: SupportsFloat | None = None, variance: SupportsFloat | None = None, log_target: bool | None = None, log_input: bool | None = None, full: bool | None = None, element: DType) -> None: ...
 class HuberLossPlan(PointwiseLossPlan):
     """`PointwiseLossPlan` by another name, with kind huber_loss."""
 class Im2Col1dDescriptor(Im2colDescriptor):
     """`Im2colDescriptor` with spatial of 1 axis."""
+    def __init__(self, *, batch: SupportsIndex, channels: SupportsIndex, spatial: SupportsIndex | Sequence[SupportsIndex], kernel_size: SupportsIndex | Sequence[SupportsIndex], dilation: SupportsIndex | Sequence[SupportsIndex] = 1, padding: SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] = 0, stride: SupportsIndex | Sequence[SupportsIndex] = 1, element: DType) -> None: ...
 class Im2Col1dPlan(Im2colPlan):
     """`Im2colPlan` by another name, with spatial of 1 axis."""
 class Im2ColDescriptor(Im2colDescriptor):
     """`Im2colDescriptor` with spatial of 2 axes."""
+    def __init__(self, *, batch: SupportsIndex, channels: SupportsIndex, spatial: SupportsIndex | Sequence[SupportsIndex], kernel_size: SupportsIndex | Sequence[SupportsIndex], dilation: SupportsIndex | Sequence[SupportsIndex] = 1, padding: SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] = 0, stride: SupportsIndex | Sequence[SupportsIndex] = 1, element: DType) -> None: ...
 class Im2ColPlan(Im2colPlan):
     """`Im2colPlan` by another name, with spatial of 2 axes."""
 @dataclass(frozen=True, kw_only=True)
@@ -1156,38 +1210,47 @@ class IndexAddDescriptor(IndexPutDescriptor):
     """`IndexPutDescriptor` with kind add; include_self True; batch 0; axes, index_shapes told by axis and index_length."""
     axis: Any
     index_length: Any
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], index_shapes: Sequence[Sequence[SupportsIndex]] | None = None, axes: SupportsIndex | Sequence[SupportsIndex] | None = None, batch: SupportsIndex = 0, place: SupportsIndex | None = None, element: DType, kind: ScatterKind | str = ..., include_self: bool = True, axis: SupportsIndex, index_length: SupportsIndex) -> None: ...
 class IndexAddPlan(IndexPutPlan):
     """`IndexPutPlan` by another name, with kind add; include_self True; batch 0; axes, index_shapes told by axis and index_length."""
 class IndexSelectBackwardDescriptor(TakeBackwardDescriptor):
     """`TakeBackwardDescriptor` with index_shape of 1 axis."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], index_shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex = 0, element: DType) -> None: ...
 class IndexSelectBackwardPlan(TakeBackwardPlan):
     """`TakeBackwardPlan` by another name, with index_shape of 1 axis."""
 class IndexSelectDescriptor(TakeDescriptor):
     """`TakeDescriptor` with index_shape of 1 axis."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], index_shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex = 0, element: DType) -> None: ...
 class IndexSelectPlan(TakePlan):
     """`TakePlan` by another name, with index_shape of 1 axis."""
 class InstanceNormBackwardDescriptor(ChannelNormBackwardDescriptor):
     """`ChannelNormBackwardDescriptor` with over instance."""
+    def __init__(self, *, batch: SupportsIndex, channels: SupportsIndex, spatial: SupportsIndex | Sequence[SupportsIndex], weight_element: DType | None = None, over: Literal['batch', 'group', 'instance'] = 'instance', num_groups: SupportsIndex | None = None, given: bool = False, element: DType) -> None: ...
 class InstanceNormBackwardPlan(ChannelNormBackwardPlan):
     """`ChannelNormBackwardPlan` by another name, with over instance."""
 class InstanceNormDescriptor(ChannelNormDescriptor):
     """`ChannelNormDescriptor` with over instance."""
+    def __init__(self, *, batch: SupportsIndex, channels: SupportsIndex, spatial: SupportsIndex | Sequence[SupportsIndex], weight_element: DType | None = None, over: Literal['batch', 'group', 'instance'] = 'instance', num_groups: SupportsIndex | None = None, eps: SupportsFloat = 1e-05, element: DType) -> None: ...
 class InstanceNormPlan(ChannelNormPlan):
     """`ChannelNormPlan` by another name, with over instance."""
 class Int4AwqGemmDescriptor(BlockGemmDescriptor):
     """`BlockGemmDescriptor` with kind uint4."""
+    def __init__(self, *, kind: FormatKind | str = ..., n: SupportsIndex, k: SupportsIndex, group: SupportsIndex | None = None, row_group: SupportsIndex | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., m: SupportsIndex, out_element: DType | None = None, element: DType) -> None: ...
 class Int4AwqGemmPlan(BlockGemmPlan):
     """`BlockGemmPlan` by another name, with kind uint4."""
 class Int4MarlinGemmDescriptor(BlockGemmDescriptor):
     """`BlockGemmDescriptor` with kind int4."""
+    def __init__(self, *, kind: FormatKind | str = ..., n: SupportsIndex, k: SupportsIndex, group: SupportsIndex | None = None, row_group: SupportsIndex | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., m: SupportsIndex, out_element: DType | None = None, element: DType) -> None: ...
 class Int4MarlinGemmPlan(BlockGemmPlan):
     """`BlockGemmPlan` by another name, with kind int4."""
 class KlDivLossBackwardDescriptor(PointwiseLossBackwardDescriptor):
     """`PointwiseLossBackwardDescriptor` with kind kl_div_loss."""
+    def __init__(self, *, kind: LossKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: SupportsFloat | None = None, delta: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, alpha: SupportsFloat | None = None, gamma: SupportsFloat | None = None, variance: SupportsFloat | None = None, log_target: bool | None = None, log_input: bool | None = None, full: bool | None = None, element: DType) -> None: ...
 class KlDivLossBackwardPlan(PointwiseLossBackwardPlan):
     """`PointwiseLossBackwardPlan` by another name, with kind kl_div_loss."""
 class KlDivLossDescriptor(PointwiseLossDescriptor):
     """`PointwiseLossDescriptor` with kind kl_div_loss."""
+    def __init__(self, *, kind: LossKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: SupportsFloat | None = None, delta: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, alpha: SupportsFloat | None = None, gamma: SupportsFloat | None = None, variance: SupportsFloat | None = None, log_target: bool | None = None, log_input: bool | None = None, full: bool | None = None, element: DType) -> None: ...
 class KlDivLossPlan(PointwiseLossPlan):
     """`PointwiseLossPlan` by another name, with kind kl_div_loss."""
 class KthvalueBackwardPlan(SortBackwardPlan):
@@ -1196,66 +1259,82 @@ class KthvalueBackwardPlan(SortBackwardPlan):
 class KthvalueDescriptor(SortDescriptor):
     """`SortDescriptor` with start, stop told by k."""
     k: Any
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex = -1, descending: bool = False, start: SupportsIndex | None = None, stop: SupportsIndex | None = None, element: DType, k: SupportsIndex) -> None: ...
 class KthvaluePlan(SortPlan):
     """`SortPlan` by another name, with start, stop told by k."""
 class L1LossBackwardDescriptor(PointwiseLossBackwardDescriptor):
     """`PointwiseLossBackwardDescriptor` with kind l1_loss."""
+    def __init__(self, *, kind: LossKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: SupportsFloat | None = None, delta: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, alpha: SupportsFloat | None = None, gamma: SupportsFloat | None = None, variance: SupportsFloat | None = None, log_target: bool | None = None, log_input: bool | None = None, full: bool | None = None, element: DType) -> None: ...
 class L1LossBackwardPlan(PointwiseLossBackwardPlan):
     """`PointwiseLossBackwardPlan` by another name, with kind l1_loss."""
 class L1LossDescriptor(PointwiseLossDescriptor):
     """`PointwiseLossDescriptor` with kind l1_loss."""
+    def __init__(self, *, kind: LossKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: SupportsFloat | None = None, delta: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, alpha: SupportsFloat | None = None, gamma: SupportsFloat | None = None, variance: SupportsFloat | None = None, log_target: bool | None = None, log_input: bool | None = None, full: bool | None = None, element: DType) -> None: ...
 class L1LossPlan(PointwiseLossPlan):
     """`PointwiseLossPlan` by another name, with kind l1_loss."""
 class LpPool1dBackwardDescriptor(PoolBackwardDescriptor):
     """`PoolBackwardDescriptor` with kind lp; spatial_rank 1; output_size None."""
+    def __init__(self, *, kind: PoolKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], spatial_rank: SupportsIndex = 1, kernel_size: SupportsIndex | Sequence[SupportsIndex] | None = None, stride: SupportsIndex | Sequence[SupportsIndex] | None = None, padding: SupportsIndex | Sequence[SupportsIndex] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, output_size: SupportsIndex | Sequence[SupportsIndex] | None = None, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: SupportsIndex | None = None, norm_type: SupportsFloat | None = None, element: DType) -> None: ...
 class LpPool1dBackwardPlan(PoolBackwardPlan):
     """`PoolBackwardPlan` by another name, with kind lp; spatial_rank 1; output_size None."""
 class LpPool1dDescriptor(PoolDescriptor):
     """`PoolDescriptor` with kind lp; spatial_rank 1; output_size None."""
+    def __init__(self, *, kind: PoolKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], spatial_rank: SupportsIndex = 1, kernel_size: SupportsIndex | Sequence[SupportsIndex] | None = None, stride: SupportsIndex | Sequence[SupportsIndex] | None = None, padding: SupportsIndex | Sequence[SupportsIndex] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, output_size: SupportsIndex | Sequence[SupportsIndex] | None = None, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: SupportsIndex | None = None, norm_type: SupportsFloat | None = None, element: DType) -> None: ...
 class LpPool1dPlan(PoolPlan):
     """`PoolPlan` by another name, with kind lp; spatial_rank 1; output_size None."""
 class LpPool2dBackwardDescriptor(PoolBackwardDescriptor):
     """`PoolBackwardDescriptor` with kind lp; spatial_rank 2; output_size None."""
+    def __init__(self, *, kind: PoolKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], spatial_rank: SupportsIndex = 2, kernel_size: SupportsIndex | Sequence[SupportsIndex] | None = None, stride: SupportsIndex | Sequence[SupportsIndex] | None = None, padding: SupportsIndex | Sequence[SupportsIndex] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, output_size: SupportsIndex | Sequence[SupportsIndex] | None = None, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: SupportsIndex | None = None, norm_type: SupportsFloat | None = None, element: DType) -> None: ...
 class LpPool2dBackwardPlan(PoolBackwardPlan):
     """`PoolBackwardPlan` by another name, with kind lp; spatial_rank 2; output_size None."""
 class LpPool2dDescriptor(PoolDescriptor):
     """`PoolDescriptor` with kind lp; spatial_rank 2; output_size None."""
+    def __init__(self, *, kind: PoolKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], spatial_rank: SupportsIndex = 2, kernel_size: SupportsIndex | Sequence[SupportsIndex] | None = None, stride: SupportsIndex | Sequence[SupportsIndex] | None = None, padding: SupportsIndex | Sequence[SupportsIndex] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, output_size: SupportsIndex | Sequence[SupportsIndex] | None = None, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: SupportsIndex | None = None, norm_type: SupportsFloat | None = None, element: DType) -> None: ...
 class LpPool2dPlan(PoolPlan):
     """`PoolPlan` by another name, with kind lp; spatial_rank 2; output_size None."""
 class MarginRankingLossBackwardDescriptor(PointwiseLossBackwardDescriptor):
     """`PointwiseLossBackwardDescriptor` with kind margin_ranking_loss."""
+    def __init__(self, *, kind: LossKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: SupportsFloat | None = None, delta: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, alpha: SupportsFloat | None = None, gamma: SupportsFloat | None = None, variance: SupportsFloat | None = None, log_target: bool | None = None, log_input: bool | None = None, full: bool | None = None, element: DType) -> None: ...
 class MarginRankingLossBackwardPlan(PointwiseLossBackwardPlan):
     """`PointwiseLossBackwardPlan` by another name, with kind margin_ranking_loss."""
 class MarginRankingLossDescriptor(PointwiseLossDescriptor):
     """`PointwiseLossDescriptor` with kind margin_ranking_loss."""
+    def __init__(self, *, kind: LossKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: SupportsFloat | None = None, delta: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, alpha: SupportsFloat | None = None, gamma: SupportsFloat | None = None, variance: SupportsFloat | None = None, log_target: bool | None = None, log_input: bool | None = None, full: bool | None = None, element: DType) -> None: ...
 class MarginRankingLossPlan(PointwiseLossPlan):
     """`PointwiseLossPlan` by another name, with kind margin_ranking_loss."""
 class MaskedFillBackwardDescriptor(TernaryBackwardDescriptor):
     """`TernaryBackwardDescriptor` with kind where."""
+    def __init__(self, *, kind: TernaryKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
 class MaskedFillBackwardPlan(TernaryBackwardPlan):
     """`TernaryBackwardPlan` by another name, with kind where."""
 class MaskedFillDescriptor(TernaryDescriptor):
     """`TernaryDescriptor` with kind where."""
+    def __init__(self, *, kind: TernaryKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
 class MaskedFillPlan(TernaryPlan):
     """`TernaryPlan` by another name, with kind where."""
 class MaxPool1dDescriptor(PoolDescriptor):
     """`PoolDescriptor` with kind max; spatial_rank 1; output_size None."""
+    def __init__(self, *, kind: PoolKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], spatial_rank: SupportsIndex = 1, kernel_size: SupportsIndex | Sequence[SupportsIndex] | None = None, stride: SupportsIndex | Sequence[SupportsIndex] | None = None, padding: SupportsIndex | Sequence[SupportsIndex] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, output_size: SupportsIndex | Sequence[SupportsIndex] | None = None, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: SupportsIndex | None = None, norm_type: SupportsFloat | None = None, element: DType) -> None: ...
 class MaxPool1dPlan(PoolPlan):
     """`PoolPlan` by another name, with kind max; spatial_rank 1; output_size None."""
 class MaxPool2dDescriptor(PoolDescriptor):
     """`PoolDescriptor` with kind max; spatial_rank 2; output_size None."""
+    def __init__(self, *, kind: PoolKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], spatial_rank: SupportsIndex = 2, kernel_size: SupportsIndex | Sequence[SupportsIndex] | None = None, stride: SupportsIndex | Sequence[SupportsIndex] | None = None, padding: SupportsIndex | Sequence[SupportsIndex] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, output_size: SupportsIndex | Sequence[SupportsIndex] | None = None, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: SupportsIndex | None = None, norm_type: SupportsFloat | None = None, element: DType) -> None: ...
 class MaxPool2dPlan(PoolPlan):
     """`PoolPlan` by another name, with kind max; spatial_rank 2; output_size None."""
 class MaxPool3dDescriptor(PoolDescriptor):
     """`PoolDescriptor` with kind max; spatial_rank 3; output_size None."""
+    def __init__(self, *, kind: PoolKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], spatial_rank: SupportsIndex = 3, kernel_size: SupportsIndex | Sequence[SupportsIndex] | None = None, stride: SupportsIndex | Sequence[SupportsIndex] | None = None, padding: SupportsIndex | Sequence[SupportsIndex] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, output_size: SupportsIndex | Sequence[SupportsIndex] | None = None, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: SupportsIndex | None = None, norm_type: SupportsFloat | None = None, element: DType) -> None: ...
 class MaxPool3dPlan(PoolPlan):
     """`PoolPlan` by another name, with kind max; spatial_rank 3; output_size None."""
 class MseLossBackwardDescriptor(PointwiseLossBackwardDescriptor):
     """`PointwiseLossBackwardDescriptor` with kind mse_loss."""
+    def __init__(self, *, kind: LossKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: SupportsFloat | None = None, delta: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, alpha: SupportsFloat | None = None, gamma: SupportsFloat | None = None, variance: SupportsFloat | None = None, log_target: bool | None = None, log_input: bool | None = None, full: bool | None = None, element: DType) -> None: ...
 class MseLossBackwardPlan(PointwiseLossBackwardPlan):
     """`PointwiseLossBackwardPlan` by another name, with kind mse_loss."""
 class MseLossDescriptor(PointwiseLossDescriptor):
     """`PointwiseLossDescriptor` with kind mse_loss."""
+    def __init__(self, *, kind: LossKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: SupportsFloat | None = None, delta: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, alpha: SupportsFloat | None = None, gamma: SupportsFloat | None = None, variance: SupportsFloat | None = None, log_target: bool | None = None, log_input: bool | None = None, full: bool | None = None, element: DType) -> None: ...
 class MseLossPlan(PointwiseLossPlan):
     """`PointwiseLossPlan` by another name, with kind mse_loss."""
 class MsortBackwardPlan(SortBackwardPlan):
@@ -1264,210 +1343,256 @@ class MsortPlan(SortPlan):
     """`SortPlan` by another name."""
 class MultiMarginLossBackwardDescriptor(RowLossBackwardDescriptor):
     """`RowLossBackwardDescriptor` with kind multi_margin_loss."""
+    def __init__(self, *, kind: RowLossKind | str = ..., batch_shape: SupportsIndex | Sequence[SupportsIndex], features: SupportsIndex, reduction: Literal['none', 'mean', 'sum'] = 'mean', ignore_index: SupportsIndex | None = None, p: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, swap: bool | None = None, element: DType) -> None: ...
 class MultiMarginLossBackwardPlan(RowLossBackwardPlan):
     """`RowLossBackwardPlan` by another name, with kind multi_margin_loss."""
 class MultiMarginLossDescriptor(RowLossDescriptor):
     """`RowLossDescriptor` with kind multi_margin_loss."""
+    def __init__(self, *, kind: RowLossKind | str = ..., batch_shape: SupportsIndex | Sequence[SupportsIndex], features: SupportsIndex, reduction: Literal['none', 'mean', 'sum'] = 'mean', ignore_index: SupportsIndex | None = None, p: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, swap: bool | None = None, element: DType) -> None: ...
 class MultiMarginLossPlan(RowLossPlan):
     """`RowLossPlan` by another name, with kind multi_margin_loss."""
 class MultilabelMarginLossBackwardDescriptor(RowLossBackwardDescriptor):
     """`RowLossBackwardDescriptor` with kind multilabel_margin_loss."""
+    def __init__(self, *, kind: RowLossKind | str = ..., batch_shape: SupportsIndex | Sequence[SupportsIndex], features: SupportsIndex, reduction: Literal['none', 'mean', 'sum'] = 'mean', ignore_index: SupportsIndex | None = None, p: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, swap: bool | None = None, element: DType) -> None: ...
 class MultilabelMarginLossBackwardPlan(RowLossBackwardPlan):
     """`RowLossBackwardPlan` by another name, with kind multilabel_margin_loss."""
 class MultilabelMarginLossDescriptor(RowLossDescriptor):
     """`RowLossDescriptor` with kind multilabel_margin_loss."""
+    def __init__(self, *, kind: RowLossKind | str = ..., batch_shape: SupportsIndex | Sequence[SupportsIndex], features: SupportsIndex, reduction: Literal['none', 'mean', 'sum'] = 'mean', ignore_index: SupportsIndex | None = None, p: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, swap: bool | None = None, element: DType) -> None: ...
 class MultilabelMarginLossPlan(RowLossPlan):
     """`RowLossPlan` by another name, with kind multilabel_margin_loss."""
 class MultilabelSoftMarginLossBackwardDescriptor(RowLossBackwardDescriptor):
     """`RowLossBackwardDescriptor` with kind multilabel_soft_margin_loss."""
+    def __init__(self, *, kind: RowLossKind | str = ..., batch_shape: SupportsIndex | Sequence[SupportsIndex], features: SupportsIndex, reduction: Literal['none', 'mean', 'sum'] = 'mean', ignore_index: SupportsIndex | None = None, p: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, swap: bool | None = None, element: DType) -> None: ...
 class MultilabelSoftMarginLossBackwardPlan(RowLossBackwardPlan):
     """`RowLossBackwardPlan` by another name, with kind multilabel_soft_margin_loss."""
 class MultilabelSoftMarginLossDescriptor(RowLossDescriptor):
     """`RowLossDescriptor` with kind multilabel_soft_margin_loss."""
+    def __init__(self, *, kind: RowLossKind | str = ..., batch_shape: SupportsIndex | Sequence[SupportsIndex], features: SupportsIndex, reduction: Literal['none', 'mean', 'sum'] = 'mean', ignore_index: SupportsIndex | None = None, p: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, swap: bool | None = None, element: DType) -> None: ...
 class MultilabelSoftMarginLossPlan(RowLossPlan):
     """`RowLossPlan` by another name, with kind multilabel_soft_margin_loss."""
 class Nf4DequantizeDescriptor(BlockDequantizeDescriptor):
     """`BlockDequantizeDescriptor` with kind nf4."""
+    def __init__(self, *, kind: FormatKind | str = ..., n: SupportsIndex, k: SupportsIndex, group: SupportsIndex | None = None, row_group: SupportsIndex | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., element: DType) -> None: ...
 class Nf4DequantizePlan(BlockDequantizePlan):
     """`BlockDequantizePlan` by another name, with kind nf4."""
 class Nf4MmvqDescriptor(BlockGemmDescriptor):
     """`BlockGemmDescriptor` with kind nf4; m 1."""
+    def __init__(self, *, kind: FormatKind | str = ..., n: SupportsIndex, k: SupportsIndex, group: SupportsIndex | None = None, row_group: SupportsIndex | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., m: SupportsIndex = 1, out_element: DType | None = None, element: DType) -> None: ...
 class Nf4MmvqMultiMDescriptor(BlockGemmDescriptor):
     """`BlockGemmDescriptor` with kind nf4."""
+    def __init__(self, *, kind: FormatKind | str = ..., n: SupportsIndex, k: SupportsIndex, group: SupportsIndex | None = None, row_group: SupportsIndex | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., m: SupportsIndex, out_element: DType | None = None, element: DType) -> None: ...
 class Nf4MmvqMultiMPlan(BlockGemmPlan):
     """`BlockGemmPlan` by another name, with kind nf4."""
 class Nf4MmvqPlan(BlockGemmPlan):
     """`BlockGemmPlan` by another name, with kind nf4; m 1."""
 class NllLossBackwardDescriptor(RowLossBackwardDescriptor):
     """`RowLossBackwardDescriptor` with kind nll_loss."""
+    def __init__(self, *, kind: RowLossKind | str = ..., batch_shape: SupportsIndex | Sequence[SupportsIndex], features: SupportsIndex, reduction: Literal['none', 'mean', 'sum'] = 'mean', ignore_index: SupportsIndex | None = None, p: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, swap: bool | None = None, element: DType) -> None: ...
 class NllLossBackwardPlan(RowLossBackwardPlan):
     """`RowLossBackwardPlan` by another name, with kind nll_loss."""
 class NllLossDescriptor(RowLossDescriptor):
     """`RowLossDescriptor` with kind nll_loss."""
+    def __init__(self, *, kind: RowLossKind | str = ..., batch_shape: SupportsIndex | Sequence[SupportsIndex], features: SupportsIndex, reduction: Literal['none', 'mean', 'sum'] = 'mean', ignore_index: SupportsIndex | None = None, p: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, swap: bool | None = None, element: DType) -> None: ...
 class NllLossPlan(RowLossPlan):
     """`RowLossPlan` by another name, with kind nll_loss."""
 class PReluBackwardDescriptor(BinaryBackwardDescriptor):
     """`BinaryBackwardDescriptor` with kind prelu."""
+    def __init__(self, *, kind: BinaryKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], with_number: bool = False, reverse: bool = False, element: DType) -> None: ...
 class PReluBackwardPlan(BinaryBackwardPlan):
     """`BinaryBackwardPlan` by another name, with kind prelu."""
 class PReluDescriptor(BinaryDescriptor):
     """`BinaryDescriptor` with kind prelu."""
+    def __init__(self, *, kind: BinaryKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], with_number: bool = False, reverse: bool = False, rtol: SupportsFloat = 1e-05, atol: SupportsFloat = 1e-08, equal_nan: bool = False, element: DType) -> None: ...
 class PReluPlan(BinaryPlan):
     """`BinaryPlan` by another name, with kind prelu."""
 class PerRowSamplingDescriptor(SamplingDescriptor):
     """`SamplingDescriptor` with probabilities True."""
+    def __init__(self, *, batch_size: SupportsIndex, vocab_size: SupportsIndex, probabilities: bool = True, top_n: SupportsIndex = 0, index_element: DType = ..., element: DType) -> None: ...
 class PerRowSamplingPlan(SamplingPlan):
     """`SamplingPlan` by another name, with probabilities True."""
 @dataclass(frozen=True, kw_only=True)
 class PermuteBackwardDescriptor(ViewCopyBackwardDescriptor):
     """`ViewCopyBackwardDescriptor` with loops, start, steps, out_shape told by axes."""
     axes: Any
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], loops: SupportsIndex | Sequence[SupportsIndex] | None = None, start: Sequence[SupportsIndex] | None = None, steps: Sequence[Sequence[SupportsIndex]] | None = None, out_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, element: DType, axes: SupportsIndex | Sequence[SupportsIndex] | None) -> None: ...
 class PermuteBackwardPlan(ViewCopyBackwardPlan):
     """`ViewCopyBackwardPlan` by another name, with loops, start, steps, out_shape told by axes."""
 @dataclass(frozen=True, kw_only=True)
 class PermuteDescriptor(ViewCopyDescriptor):
     """`ViewCopyDescriptor` with loops, start, steps, out_shape told by axes."""
     axes: Any
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], loops: SupportsIndex | Sequence[SupportsIndex] | None = None, start: Sequence[SupportsIndex] | None = None, steps: Sequence[Sequence[SupportsIndex]] | None = None, out_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, element: DType, axes: SupportsIndex | Sequence[SupportsIndex] | None) -> None: ...
 class PermutePlan(ViewCopyPlan):
     """`ViewCopyPlan` by another name, with loops, start, steps, out_shape told by axes."""
 @dataclass(frozen=True, kw_only=True)
 class PixelShuffleDescriptor(ViewCopyDescriptor):
     """`ViewCopyDescriptor` with loops, start, steps, out_shape told by upscale_factor."""
     upscale_factor: Any
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], loops: SupportsIndex | Sequence[SupportsIndex] | None = None, start: Sequence[SupportsIndex] | None = None, steps: Sequence[Sequence[SupportsIndex]] | None = None, out_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, element: DType, upscale_factor: SupportsIndex) -> None: ...
 class PixelShufflePlan(ViewCopyPlan):
     """`ViewCopyPlan` by another name, with loops, start, steps, out_shape told by upscale_factor."""
 @dataclass(frozen=True, kw_only=True)
 class PixelUnshuffleDescriptor(ViewCopyDescriptor):
     """`ViewCopyDescriptor` with loops, start, steps, out_shape told by downscale_factor."""
     downscale_factor: Any
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], loops: SupportsIndex | Sequence[SupportsIndex] | None = None, start: Sequence[SupportsIndex] | None = None, steps: Sequence[Sequence[SupportsIndex]] | None = None, out_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, element: DType, downscale_factor: SupportsIndex) -> None: ...
 class PixelUnshufflePlan(ViewCopyPlan):
     """`ViewCopyPlan` by another name, with loops, start, steps, out_shape told by downscale_factor."""
 class PoissonNllLossBackwardDescriptor(PointwiseLossBackwardDescriptor):
     """`PointwiseLossBackwardDescriptor` with kind poisson_nll_loss."""
+    def __init__(self, *, kind: LossKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: SupportsFloat | None = None, delta: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, alpha: SupportsFloat | None = None, gamma: SupportsFloat | None = None, variance: SupportsFloat | None = None, log_target: bool | None = None, log_input: bool | None = None, full: bool | None = None, element: DType) -> None: ...
 class PoissonNllLossBackwardPlan(PointwiseLossBackwardPlan):
     """`PointwiseLossBackwardPlan` by another name, with kind poisson_nll_loss."""
 class PoissonNllLossDescriptor(PointwiseLossDescriptor):
     """`PointwiseLossDescriptor` with kind poisson_nll_loss."""
+    def __init__(self, *, kind: LossKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: SupportsFloat | None = None, delta: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, alpha: SupportsFloat | None = None, gamma: SupportsFloat | None = None, variance: SupportsFloat | None = None, log_target: bool | None = None, log_input: bool | None = None, full: bool | None = None, element: DType) -> None: ...
 class PoissonNllLossPlan(PointwiseLossPlan):
     """`PointwiseLossPlan` by another name, with kind poisson_nll_loss."""
 @dataclass(frozen=True, kw_only=True)
 class QuantizePerChannelBackwardDescriptor(FakeQuantizeBackwardDescriptor):
     """`FakeQuantizeBackwardDescriptor` with divided True; block_shape told by axis."""
     axis: Any
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], block_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, uniform: bool = False, scale_element: DType | None = None, zero_element: DType | None = None, quant_min: SupportsIndex = -128, quant_max: SupportsIndex = 127, element: DType, divided: bool = True, whole: bool = True, axis: SupportsIndex) -> None: ...
 class QuantizePerChannelBackwardPlan(FakeQuantizeBackwardPlan):
     """`FakeQuantizeBackwardPlan` by another name, with divided True; block_shape told by axis."""
 @dataclass(frozen=True, kw_only=True)
 class QuantizePerChannelDescriptor(QuantizeDescriptor):
     """`QuantizeDescriptor` with block_shape told by axis."""
     axis: Any
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], block_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, uniform: bool = False, scale_element: DType | None = None, zero_element: DType | None = None, to_element: DType = ..., stochastic: bool = False, element: DType, axis: SupportsIndex) -> None: ...
 class QuantizePerChannelPlan(QuantizePlan):
     """`QuantizePlan` by another name, with block_shape told by axis."""
 @dataclass(frozen=True, kw_only=True)
 class QuantizePerGroupBackwardDescriptor(FakeQuantizeBackwardDescriptor):
     """`FakeQuantizeBackwardDescriptor` with divided True; block_shape told by group_size."""
     group_size: Any
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], block_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, uniform: bool = False, scale_element: DType | None = None, zero_element: DType | None = None, quant_min: SupportsIndex = -128, quant_max: SupportsIndex = 127, element: DType, divided: bool = True, whole: bool = True, group_size: SupportsIndex) -> None: ...
 class QuantizePerGroupBackwardPlan(FakeQuantizeBackwardPlan):
     """`FakeQuantizeBackwardPlan` by another name, with divided True; block_shape told by group_size."""
 @dataclass(frozen=True, kw_only=True)
 class QuantizePerGroupDescriptor(QuantizeDescriptor):
     """`QuantizeDescriptor` with block_shape told by group_size."""
     group_size: Any
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], block_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, uniform: bool = False, scale_element: DType | None = None, zero_element: DType | None = None, to_element: DType = ..., stochastic: bool = False, element: DType, group_size: SupportsIndex) -> None: ...
 class QuantizePerGroupPlan(QuantizePlan):
     """`QuantizePlan` by another name, with block_shape told by group_size."""
 class QuantizePerTensorBackwardDescriptor(FakeQuantizeBackwardDescriptor):
     """`FakeQuantizeBackwardDescriptor` with divided True; block_shape told by shape."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], block_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, uniform: bool = False, scale_element: DType | None = None, zero_element: DType | None = None, quant_min: SupportsIndex = -128, quant_max: SupportsIndex = 127, element: DType, divided: bool = True, whole: bool = True) -> None: ...
 class QuantizePerTensorBackwardPlan(FakeQuantizeBackwardPlan):
     """`FakeQuantizeBackwardPlan` by another name, with divided True; block_shape told by shape."""
 class QuantizePerTensorDescriptor(QuantizeDescriptor):
     """`QuantizeDescriptor` with block_shape told by shape."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], block_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, uniform: bool = False, scale_element: DType | None = None, zero_element: DType | None = None, to_element: DType = ..., stochastic: bool = False, element: DType) -> None: ...
 class QuantizePerTensorPlan(QuantizePlan):
     """`QuantizePlan` by another name, with block_shape told by shape."""
 class QuantizePerTokenBackwardDescriptor(FakeQuantizeBackwardDescriptor):
     """`FakeQuantizeBackwardDescriptor` with divided True; block_shape told by shape."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], block_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, uniform: bool = False, scale_element: DType | None = None, zero_element: DType | None = None, quant_min: SupportsIndex = -128, quant_max: SupportsIndex = 127, element: DType, divided: bool = True, whole: bool = True) -> None: ...
 class QuantizePerTokenBackwardPlan(FakeQuantizeBackwardPlan):
     """`FakeQuantizeBackwardPlan` by another name, with divided True; block_shape told by shape."""
 class QuantizePerTokenDescriptor(QuantizeDescriptor):
     """`QuantizeDescriptor` with block_shape told by shape."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], block_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, uniform: bool = False, scale_element: DType | None = None, zero_element: DType | None = None, to_element: DType = ..., stochastic: bool = False, element: DType) -> None: ...
 class QuantizePerTokenPlan(QuantizePlan):
     """`QuantizePlan` by another name, with block_shape told by shape."""
 class ReduceToDescriptor(ReduceDescriptor):
     """`ReduceDescriptor` with kind sum, amax, amin or prod; keepdims True."""
+    def __init__(self, *, kind: ReduceKind | str, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex | Sequence[SupportsIndex] | None = None, keepdims: bool = True, correction: SupportsIndex = 1, p: SupportsFloat = 2.0, out_element: DType | None = None, element: DType) -> None: ...
 class ReduceToPlan(ReducePlan):
     """`ReducePlan` by another name, with kind sum, amax, amin or prod; keepdims True."""
 @dataclass(frozen=True, kw_only=True)
 class RepeatBackwardDescriptor(ViewCopyBackwardDescriptor):
     """`ViewCopyBackwardDescriptor` with loops, start, steps, out_shape told by reps."""
     reps: Any
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], loops: SupportsIndex | Sequence[SupportsIndex] | None = None, start: Sequence[SupportsIndex] | None = None, steps: Sequence[Sequence[SupportsIndex]] | None = None, out_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, element: DType, reps: SupportsIndex | Sequence[SupportsIndex]) -> None: ...
 class RepeatBackwardPlan(ViewCopyBackwardPlan):
     """`ViewCopyBackwardPlan` by another name, with loops, start, steps, out_shape told by reps."""
 @dataclass(frozen=True, kw_only=True)
 class RepeatDescriptor(ViewCopyDescriptor):
     """`ViewCopyDescriptor` with loops, start, steps, out_shape told by reps."""
     reps: Any
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], loops: SupportsIndex | Sequence[SupportsIndex] | None = None, start: Sequence[SupportsIndex] | None = None, steps: Sequence[Sequence[SupportsIndex]] | None = None, out_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, element: DType, reps: SupportsIndex | Sequence[SupportsIndex]) -> None: ...
 class RepeatPlan(ViewCopyPlan):
     """`ViewCopyPlan` by another name, with loops, start, steps, out_shape told by reps."""
 @dataclass(frozen=True, kw_only=True)
 class RollBackwardDescriptor(PadBackwardDescriptor):
     """`PadBackwardDescriptor` with mode circular; padding told by shifts."""
     shifts: Any
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], padding: SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] | None = None, mode: Literal['constant', 'reflect', 'replicate', 'circular', 'symmetric'] = 'circular', value: builtins.complex = 0, interior: SupportsIndex | Sequence[SupportsIndex] = 0, element: DType, shifts: SupportsIndex | Sequence[SupportsIndex]) -> None: ...
 class RollBackwardPlan(PadBackwardPlan):
     """`PadBackwardPlan` by another name, with mode circular; padding told by shifts."""
 @dataclass(frozen=True, kw_only=True)
 class RollDescriptor(PadDescriptor):
     """`PadDescriptor` with mode circular; padding told by shifts."""
     shifts: Any
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], padding: SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] | None = None, mode: Literal['constant', 'reflect', 'replicate', 'circular', 'symmetric'] = 'circular', value: builtins.complex = 0, interior: SupportsIndex | Sequence[SupportsIndex] = 0, element: DType, shifts: SupportsIndex | Sequence[SupportsIndex]) -> None: ...
 class RollPlan(PadPlan):
     """`PadPlan` by another name, with mode circular; padding told by shifts."""
 class ScatterAddDescriptor(ScatterDescriptor):
     """`ScatterDescriptor` with kind add; include_self True."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], index_shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex, element: DType, kind: ScatterKind | str = ..., include_self: bool = True) -> None: ...
 class ScatterAddPlan(ScatterPlan):
     """`ScatterPlan` by another name, with kind add; include_self True."""
 class SegmentMaxBackwardDescriptor(SegmentReduceBackwardDescriptor):
     """`SegmentReduceBackwardDescriptor` with kind max; by sorted."""
+    def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'sorted', kind: SegmentKind | str = ..., tokens: SupportsIndex, row_shape: SupportsIndex | Sequence[SupportsIndex], with_initial: bool = False, with_empty: bool = False, element: DType) -> None: ...
 class SegmentMaxBackwardPlan(SegmentReduceBackwardPlan):
     """`SegmentReduceBackwardPlan` by another name, with kind max; by sorted."""
 class SegmentMaxDescriptor(SegmentReduceDescriptor):
     """`SegmentReduceDescriptor` with kind max; by sorted."""
+    def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'sorted', kind: SegmentKind | str = ..., tokens: SupportsIndex, row_shape: SupportsIndex | Sequence[SupportsIndex], with_initial: bool = False, with_empty: bool = False, element: DType) -> None: ...
 class SegmentMaxPlan(SegmentReducePlan):
     """`SegmentReducePlan` by another name, with kind max; by sorted."""
 class SegmentMeanBackwardDescriptor(SegmentReduceBackwardDescriptor):
     """`SegmentReduceBackwardDescriptor` with kind mean; by sorted."""
+    def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'sorted', kind: SegmentKind | str = ..., tokens: SupportsIndex, row_shape: SupportsIndex | Sequence[SupportsIndex], with_initial: bool = False, with_empty: bool = False, element: DType) -> None: ...
 class SegmentMeanBackwardPlan(SegmentReduceBackwardPlan):
     """`SegmentReduceBackwardPlan` by another name, with kind mean; by sorted."""
 class SegmentMeanDescriptor(SegmentReduceDescriptor):
     """`SegmentReduceDescriptor` with kind mean; by sorted."""
+    def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'sorted', kind: SegmentKind | str = ..., tokens: SupportsIndex, row_shape: SupportsIndex | Sequence[SupportsIndex], with_initial: bool = False, with_empty: bool = False, element: DType) -> None: ...
 class SegmentMeanPlan(SegmentReducePlan):
     """`SegmentReducePlan` by another name, with kind mean; by sorted."""
 class SegmentMinBackwardDescriptor(SegmentReduceBackwardDescriptor):
     """`SegmentReduceBackwardDescriptor` with kind min; by sorted."""
+    def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'sorted', kind: SegmentKind | str = ..., tokens: SupportsIndex, row_shape: SupportsIndex | Sequence[SupportsIndex], with_initial: bool = False, with_empty: bool = False, element: DType) -> None: ...
 class SegmentMinBackwardPlan(SegmentReduceBackwardPlan):
     """`SegmentReduceBackwardPlan` by another name, with kind min; by sorted."""
 class SegmentMinDescriptor(SegmentReduceDescriptor):
     """`SegmentReduceDescriptor` with kind min; by sorted."""
+    def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'sorted', kind: SegmentKind | str = ..., tokens: SupportsIndex, row_shape: SupportsIndex | Sequence[SupportsIndex], with_initial: bool = False, with_empty: bool = False, element: DType) -> None: ...
 class SegmentMinPlan(SegmentReducePlan):
     """`SegmentReducePlan` by another name, with kind min; by sorted."""
 class SegmentProdBackwardDescriptor(SegmentReduceBackwardDescriptor):
     """`SegmentReduceBackwardDescriptor` with kind prod; by sorted."""
+    def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'sorted', kind: SegmentKind | str = ..., tokens: SupportsIndex, row_shape: SupportsIndex | Sequence[SupportsIndex], with_initial: bool = False, with_empty: bool = False, element: DType) -> None: ...
 class SegmentProdBackwardPlan(SegmentReduceBackwardPlan):
     """`SegmentReduceBackwardPlan` by another name, with kind prod; by sorted."""
 class SegmentProdDescriptor(SegmentReduceDescriptor):
     """`SegmentReduceDescriptor` with kind prod; by sorted."""
+    def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'sorted', kind: SegmentKind | str = ..., tokens: SupportsIndex, row_shape: SupportsIndex | Sequence[SupportsIndex], with_initial: bool = False, with_empty: bool = False, element: DType) -> None: ...
 class SegmentProdPlan(SegmentReducePlan):
     """`SegmentReducePlan` by another name, with kind prod; by sorted."""
 class SegmentSumBackwardDescriptor(SegmentReduceBackwardDescriptor):
     """`SegmentReduceBackwardDescriptor` with kind sum; by sorted."""
+    def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'sorted', kind: SegmentKind | str = ..., tokens: SupportsIndex, row_shape: SupportsIndex | Sequence[SupportsIndex], with_initial: bool = False, with_empty: bool = False, element: DType) -> None: ...
 class SegmentSumBackwardPlan(SegmentReduceBackwardPlan):
     """`SegmentReduceBackwardPlan` by another name, with kind sum; by sorted."""
 class SegmentSumDescriptor(SegmentReduceDescriptor):
     """`SegmentReduceDescriptor` with kind sum; by sorted."""
+    def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'sorted', kind: SegmentKind | str = ..., tokens: SupportsIndex, row_shape: SupportsIndex | Sequence[SupportsIndex], with_initial: bool = False, with_empty: bool = False, element: DType) -> None: ...
 class SegmentSumPlan(SegmentReducePlan):
     """`SegmentReducePlan` by another name, with kind sum; by sorted."""
 class SmoothL1LossBackwardDescriptor(PointwiseLossBackwardDescriptor):
     """`PointwiseLossBackwardDescriptor` with kind smooth_l1_loss."""
+    def __init__(self, *, kind: LossKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: SupportsFloat | None = None, delta: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, alpha: SupportsFloat | None = None, gamma: SupportsFloat | None = None, variance: SupportsFloat | None = None, log_target: bool | None = None, log_input: bool | None = None, full: bool | None = None, element: DType) -> None: ...
 class SmoothL1LossBackwardPlan(PointwiseLossBackwardPlan):
     """`PointwiseLossBackwardPlan` by another name, with kind smooth_l1_loss."""
 class SmoothL1LossDescriptor(PointwiseLossDescriptor):
     """`PointwiseLossDescriptor` with kind smooth_l1_loss."""
+    def __init__(self, *, kind: LossKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: SupportsFloat | None = None, delta: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, alpha: SupportsFloat | None = None, gamma: SupportsFloat | None = None, variance: SupportsFloat | None = None, log_target: bool | None = None, log_input: bool | None = None, full: bool | None = None, element: DType) -> None: ...
 class SmoothL1LossPlan(PointwiseLossPlan):
     """`PointwiseLossPlan` by another name, with kind smooth_l1_loss."""
 class SpeculativeSamplingPlan(VerifyChainPlan):
@@ -1476,91 +1601,199 @@ class TokenPenaltyPlan(AdjustLogitsPlan):
     """`AdjustLogitsPlan` by another name."""
 class TopKTopPSamplingDescriptor(SamplingDescriptor):
     """`SamplingDescriptor` with probabilities True."""
+    def __init__(self, *, batch_size: SupportsIndex, vocab_size: SupportsIndex, probabilities: bool = True, top_n: SupportsIndex = 0, index_element: DType = ..., element: DType) -> None: ...
 class TopKTopPSamplingPlan(SamplingPlan):
     """`SamplingPlan` by another name, with probabilities True."""
 class TopkBackwardPlan(SortBackwardPlan):
     """`SortBackwardPlan` by another name."""
 class TrilBackwardDescriptor(TriangleBackwardDescriptor):
     """`TriangleBackwardDescriptor` with upper False."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], upper: bool = False, diagonal: SupportsIndex = 0, element: DType) -> None: ...
 class TrilBackwardPlan(TriangleBackwardPlan):
     """`TriangleBackwardPlan` by another name, with upper False."""
 class TrilDescriptor(TriangleDescriptor):
     """`TriangleDescriptor` with upper False."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], upper: bool = False, diagonal: SupportsIndex = 0, element: DType) -> None: ...
 class TrilPlan(TrianglePlan):
     """`TrianglePlan` by another name, with upper False."""
 class TripletMarginLossBackwardDescriptor(RowLossBackwardDescriptor):
     """`RowLossBackwardDescriptor` with kind triplet_margin_loss."""
+    def __init__(self, *, kind: RowLossKind | str = ..., batch_shape: SupportsIndex | Sequence[SupportsIndex], features: SupportsIndex, reduction: Literal['none', 'mean', 'sum'] = 'mean', ignore_index: SupportsIndex | None = None, p: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, swap: bool | None = None, element: DType) -> None: ...
 class TripletMarginLossBackwardPlan(RowLossBackwardPlan):
     """`RowLossBackwardPlan` by another name, with kind triplet_margin_loss."""
 class TripletMarginLossDescriptor(RowLossDescriptor):
     """`RowLossDescriptor` with kind triplet_margin_loss."""
+    def __init__(self, *, kind: RowLossKind | str = ..., batch_shape: SupportsIndex | Sequence[SupportsIndex], features: SupportsIndex, reduction: Literal['none', 'mean', 'sum'] = 'mean', ignore_index: SupportsIndex | None = None, p: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, swap: bool | None = None, element: DType) -> None: ...
 class TripletMarginLossPlan(RowLossPlan):
     """`RowLossPlan` by another name, with kind triplet_margin_loss."""
 class TriuBackwardDescriptor(TriangleBackwardDescriptor):
     """`TriangleBackwardDescriptor` with upper True."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], upper: bool = True, diagonal: SupportsIndex = 0, element: DType) -> None: ...
 class TriuBackwardPlan(TriangleBackwardPlan):
     """`TriangleBackwardPlan` by another name, with upper True."""
 class TriuDescriptor(TriangleDescriptor):
     """`TriangleDescriptor` with upper True."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], upper: bool = True, diagonal: SupportsIndex = 0, element: DType) -> None: ...
 class TriuPlan(TrianglePlan):
     """`TrianglePlan` by another name, with upper True."""
 class UnaryParamBackwardDescriptor(UnaryBackwardDescriptor):
     """`UnaryBackwardDescriptor` with kind threshold."""
+    def __init__(self, *, kind: UnaryKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], negative_slope: SupportsFloat | None = None, alpha: SupportsFloat | None = None, scale: SupportsFloat | None = None, input_scale: SupportsFloat | None = None, beta: SupportsFloat | None = None, threshold: SupportsFloat | None = None, value: SupportsFloat | None = None, min_val: SupportsFloat | None = None, max_val: SupportsFloat | None = None, lambd: SupportsFloat | None = None, eps: SupportsFloat | None = None, nan: SupportsFloat | None = None, posinf: SupportsFloat | None = None, neginf: SupportsFloat | None = None, decimals: SupportsFloat | None = None, n: SupportsFloat | None = None, limit: SupportsFloat | None = None, p: SupportsFloat | None = None, element: DType) -> None: ...
 class UnaryParamBackwardPlan(UnaryBackwardPlan):
     """`UnaryBackwardPlan` by another name, with kind threshold."""
 class UnaryParamDescriptor(UnaryDescriptor):
     """`UnaryDescriptor` with kind threshold."""
+    def __init__(self, *, kind: UnaryKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], negative_slope: SupportsFloat | None = None, alpha: SupportsFloat | None = None, scale: SupportsFloat | None = None, input_scale: SupportsFloat | None = None, beta: SupportsFloat | None = None, threshold: SupportsFloat | None = None, value: SupportsFloat | None = None, min_val: SupportsFloat | None = None, max_val: SupportsFloat | None = None, lambd: SupportsFloat | None = None, eps: SupportsFloat | None = None, nan: SupportsFloat | None = None, posinf: SupportsFloat | None = None, neginf: SupportsFloat | None = None, decimals: SupportsFloat | None = None, n: SupportsFloat | None = None, limit: SupportsFloat | None = None, p: SupportsFloat | None = None, element: DType) -> None: ...
 class UnaryParamPlan(UnaryPlan):
     """`UnaryPlan` by another name, with kind threshold."""
 class UnsortedSegmentMaxBackwardDescriptor(SegmentReduceBackwardDescriptor):
     """`SegmentReduceBackwardDescriptor` with kind max; by ids."""
+    def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', kind: SegmentKind | str = ..., tokens: SupportsIndex, row_shape: SupportsIndex | Sequence[SupportsIndex], with_initial: bool = False, with_empty: bool = False, element: DType) -> None: ...
 class UnsortedSegmentMaxBackwardPlan(SegmentReduceBackwardPlan):
     """`SegmentReduceBackwardPlan` by another name, with kind max; by ids."""
 class UnsortedSegmentMaxDescriptor(SegmentReduceDescriptor):
     """`SegmentReduceDescriptor` with kind max; by ids."""
+    def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', kind: SegmentKind | str = ..., tokens: SupportsIndex, row_shape: SupportsIndex | Sequence[SupportsIndex], with_initial: bool = False, with_empty: bool = False, element: DType) -> None: ...
 class UnsortedSegmentMaxPlan(SegmentReducePlan):
     """`SegmentReducePlan` by another name, with kind max; by ids."""
 class UnsortedSegmentMeanBackwardDescriptor(SegmentReduceBackwardDescriptor):
     """`SegmentReduceBackwardDescriptor` with kind mean; by ids."""
+    def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', kind: SegmentKind | str = ..., tokens: SupportsIndex, row_shape: SupportsIndex | Sequence[SupportsIndex], with_initial: bool = False, with_empty: bool = False, element: DType) -> None: ...
 class UnsortedSegmentMeanBackwardPlan(SegmentReduceBackwardPlan):
     """`SegmentReduceBackwardPlan` by another name, with kind mean; by ids."""
 class UnsortedSegmentMeanDescriptor(SegmentReduceDescriptor):
     """`SegmentReduceDescriptor` with kind mean; by ids."""
+    def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', kind: SegmentKind | str = ..., tokens: SupportsIndex, row_shape: SupportsIndex | Sequence[SupportsIndex], with_initial: bool = False, with_empty: bool = False, element: DType) -> None: ...
 class UnsortedSegmentMeanPlan(SegmentReducePlan):
     """`SegmentReducePlan` by another name, with kind mean; by ids."""
 class UnsortedSegmentMinBackwardDescriptor(SegmentReduceBackwardDescriptor):
     """`SegmentReduceBackwardDescriptor` with kind min; by ids."""
+    def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', kind: SegmentKind | str = ..., tokens: SupportsIndex, row_shape: SupportsIndex | Sequence[SupportsIndex], with_initial: bool = False, with_empty: bool = False, element: DType) -> None: ...
 class UnsortedSegmentMinBackwardPlan(SegmentReduceBackwardPlan):
     """`SegmentReduceBackwardPlan` by another name, with kind min; by ids."""
 class UnsortedSegmentMinDescriptor(SegmentReduceDescriptor):
     """`SegmentReduceDescriptor` with kind min; by ids."""
+    def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', kind: SegmentKind | str = ..., tokens: SupportsIndex, row_shape: SupportsIndex | Sequence[SupportsIndex], with_initial: bool = False, with_empty: bool = False, element: DType) -> None: ...
 class UnsortedSegmentMinPlan(SegmentReducePlan):
     """`SegmentReducePlan` by another name, with kind min; by ids."""
 class UnsortedSegmentProdBackwardDescriptor(SegmentReduceBackwardDescriptor):
     """`SegmentReduceBackwardDescriptor` with kind prod; by ids."""
+    def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', kind: SegmentKind | str = ..., tokens: SupportsIndex, row_shape: SupportsIndex | Sequence[SupportsIndex], with_initial: bool = False, with_empty: bool = False, element: DType) -> None: ...
 class UnsortedSegmentProdBackwardPlan(SegmentReduceBackwardPlan):
     """`SegmentReduceBackwardPlan` by another name, with kind prod; by ids."""
 class UnsortedSegmentProdDescriptor(SegmentReduceDescriptor):
     """`SegmentReduceDescriptor` with kind prod; by ids."""
+    def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', kind: SegmentKind | str = ..., tokens: SupportsIndex, row_shape: SupportsIndex | Sequence[SupportsIndex], with_initial: bool = False, with_empty: bool = False, element: DType) -> None: ...
 class UnsortedSegmentProdPlan(SegmentReducePlan):
     """`SegmentReducePlan` by another name, with kind prod; by ids."""
 class UnsortedSegmentSumBackwardDescriptor(SegmentReduceBackwardDescriptor):
     """`SegmentReduceBackwardDescriptor` with kind sum; by ids."""
+    def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', kind: SegmentKind | str = ..., tokens: SupportsIndex, row_shape: SupportsIndex | Sequence[SupportsIndex], with_initial: bool = False, with_empty: bool = False, element: DType) -> None: ...
 class UnsortedSegmentSumBackwardPlan(SegmentReduceBackwardPlan):
     """`SegmentReduceBackwardPlan` by another name, with kind sum; by ids."""
 class UnsortedSegmentSumDescriptor(SegmentReduceDescriptor):
     """`SegmentReduceDescriptor` with kind sum; by ids."""
+    def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', kind: SegmentKind | str = ..., tokens: SupportsIndex, row_shape: SupportsIndex | Sequence[SupportsIndex], with_initial: bool = False, with_empty: bool = False, element: DType) -> None: ...
 class UnsortedSegmentSumPlan(SegmentReducePlan):
     """`SegmentReducePlan` by another name, with kind sum; by ids."""
 class WhereBackwardDescriptor(TernaryBackwardDescriptor):
     """`TernaryBackwardDescriptor` with kind where."""
+    def __init__(self, *, kind: TernaryKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
 class WhereBackwardPlan(TernaryBackwardPlan):
     """`TernaryBackwardPlan` by another name, with kind where."""
 class WhereDescriptor(TernaryDescriptor):
     """`TernaryDescriptor` with kind where."""
+    def __init__(self, *, kind: TernaryKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
 class WherePlan(TernaryPlan):
     """`TernaryPlan` by another name, with kind where."""
 # ops.attention
+class AlibiBackwardDescriptor(_AlibiBackwardDescriptor):
+    """The forward's fields."""
+    def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, query_len: SupportsIndex, key_len: SupportsIndex, slope_batch: SupportsIndex | Sequence[SupportsIndex] = ..., element: DType) -> None: ...
+class AlibiDescriptor(_AlibiDescriptor):
+    """scores are [batch_size, num_heads, query_len, key_len]."""
+    def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, query_len: SupportsIndex, key_len: SupportsIndex, slope_batch: SupportsIndex | Sequence[SupportsIndex] = ..., element: DType) -> None: ...
+class AttentionDescriptor(_AttentionDescriptor):
+    """Attention of `query_len` queries to `key_len` keys; `scale` None is 1 / √d_k."""
+    def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, query_len: SupportsIndex, key_len: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'top_left', num_kv_heads: SupportsIndex | None = None, element: DType) -> None: ...
+class BatchPagedDecodeDescriptor(_BatchPagedDecodeDescriptor):
+    """One query for each of batch_size sequences, against num_pages pages of page_size tokens."""
+    def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, num_pages: SupportsIndex, page_size: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, scale: SupportsFloat | None = None, num_kv_heads: SupportsIndex | None = None, max_pages: SupportsIndex = 0, num_indices: SupportsIndex = 0, max_cache_len: SupportsIndex | None = None, window_left: SupportsIndex | None = None, softcap: SupportsFloat = 0.0, element: DType) -> None: ...
+class BatchPagedDecodeFp8Descriptor(_BatchPagedDecodeFp8Descriptor):
+    """As batch_paged_decode's; `aux_element` is that of the caches."""
+    def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, num_pages: SupportsIndex, page_size: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, scale: SupportsFloat | None = None, num_kv_heads: SupportsIndex | None = None, max_pages: SupportsIndex = 0, num_indices: SupportsIndex = 0, max_cache_len: SupportsIndex | None = None, window_left: SupportsIndex | None = None, softcap: SupportsFloat = 0.0, element: DType, aux_element: DType) -> None: ...
+class BatchPagedPrefillDescriptor(_BatchPagedPrefillDescriptor):
+    """Keys and values are in num_pages pages of page_size tokens."""
+    def __init__(self, *, batch_size: SupportsIndex, total_q: SupportsIndex, num_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, max_seqlen_q: SupportsIndex | None = None, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'bottom_right', window_left: SupportsIndex | None = None, window_right: SupportsIndex | None = None, num_kv_heads: SupportsIndex | None = None, element: DType, num_pages: SupportsIndex, page_size: SupportsIndex, max_pages: SupportsIndex = 0, num_indices: SupportsIndex = 0, max_cache_len: SupportsIndex | None = None) -> None: ...
+class BatchRaggedPrefillDescriptor(_BatchRaggedPrefillDescriptor):
+    """As `FlashSdpaVarlenDescriptor`."""
+    def __init__(self, *, batch_size: SupportsIndex, total_q: SupportsIndex, num_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, max_seqlen_q: SupportsIndex | None = None, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'bottom_right', window_left: SupportsIndex | None = None, window_right: SupportsIndex | None = None, num_kv_heads: SupportsIndex | None = None, element: DType, total_k: SupportsIndex, max_seqlen_k: SupportsIndex | None = None) -> None: ...
+class CascadeAttentionDescriptor(_CascadeAttentionDescriptor):
+    """A state of every head of `seq_len` tokens; lse to base e, as attention here gives it, or 2."""
+    def __init__(self, *, seq_len: SupportsIndex, num_heads: SupportsIndex, head_dim: SupportsIndex, lse_base: Literal['e', '2'] = 'e', element: DType) -> None: ...
+class CascadeMergeStatesDescriptor(_CascadeMergeStatesDescriptor):
+    """`num_sets` states of every head of `seq_len` tokens; lse to base e, as attention here gives it, or 2."""
+    def __init__(self, *, seq_len: SupportsIndex, num_sets: SupportsIndex, num_heads: SupportsIndex, head_dim: SupportsIndex, lse_base: Literal['e', '2'] = 'e', element: DType) -> None: ...
+class FlashDecodingDescriptor(_FlashDecodingDescriptor):
+    """One query a sequence against a cache of `max_cache_len` keys."""
+    def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, max_cache_len: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, scale: SupportsFloat | None = None, num_kv_heads: SupportsIndex | None = None, element: DType) -> None: ...
+class FlashSdpaBackwardDescriptor(_FlashSdpaBackwardDescriptor):
+    """As the forward's."""
+    def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, query_len: SupportsIndex, key_len: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'top_left', num_kv_heads: SupportsIndex | None = None, element: DType, window_left: SupportsIndex | None = None, window_right: SupportsIndex | None = None, softcap: SupportsFloat = 0.0, dropout_p: SupportsFloat = 0.0) -> None: ...
+class FlashSdpaDescriptor(_FlashSdpaDescriptor):
+    """See `AttentionDescriptor` for the sizes and causality, `ScoreTerms` for windows, soft cap and dropout."""
+    def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, query_len: SupportsIndex, key_len: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'top_left', num_kv_heads: SupportsIndex | None = None, element: DType, window_left: SupportsIndex | None = None, window_right: SupportsIndex | None = None, softcap: SupportsFloat = 0.0, dropout_p: SupportsFloat = 0.0) -> None: ...
+class FlashSdpaVarlenBackwardDescriptor(_FlashSdpaVarlenBackwardDescriptor):
+    """As the forward's."""
+    def __init__(self, *, batch_size: SupportsIndex, total_q: SupportsIndex, num_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, max_seqlen_q: SupportsIndex | None = None, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'bottom_right', window_left: SupportsIndex | None = None, window_right: SupportsIndex | None = None, num_kv_heads: SupportsIndex | None = None, element: DType, total_k: SupportsIndex, max_seqlen_k: SupportsIndex | None = None) -> None: ...
+class FlashSdpaVarlenDescriptor(_FlashSdpaVarlenDescriptor):
+    """As `PackedDescriptor`."""
+    def __init__(self, *, batch_size: SupportsIndex, total_q: SupportsIndex, num_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, max_seqlen_q: SupportsIndex | None = None, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'bottom_right', window_left: SupportsIndex | None = None, window_right: SupportsIndex | None = None, num_kv_heads: SupportsIndex | None = None, element: DType, total_k: SupportsIndex, max_seqlen_k: SupportsIndex | None = None) -> None: ...
+class KvCacheAppendDescriptor(_KvCacheAppendDescriptor):
+    """new_len rows of d_k (keys) and d_v (values) elements a head, into caches of max_cache_len rows."""
+    def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, new_len: SupportsIndex, max_cache_len: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, element: DType) -> None: ...
+class PackedDescriptor(_PackedDescriptor):
+    """The keys are packed too, into total_k rows; `max_seqlen_k` is to them what `max_seqlen_q` is to the queries."""
+    def __init__(self, *, batch_size: SupportsIndex, total_q: SupportsIndex, num_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, max_seqlen_q: SupportsIndex | None = None, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'bottom_right', window_left: SupportsIndex | None = None, window_right: SupportsIndex | None = None, num_kv_heads: SupportsIndex | None = None, element: DType, total_k: SupportsIndex, max_seqlen_k: SupportsIndex | None = None) -> None: ...
+class PagedKvAppendDescriptor(_PagedKvAppendDescriptor):
+    """num_tokens new tokens of batch_size sequences, into num_pages pages of page_size tokens."""
+    def __init__(self, *, batch_size: SupportsIndex, num_tokens: SupportsIndex, num_heads: SupportsIndex, num_pages: SupportsIndex, page_size: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, element: DType, max_pages: SupportsIndex = 0, num_indices: SupportsIndex = 0) -> None: ...
+class PagedKvAppendFp8Descriptor(_PagedKvAppendFp8Descriptor):
+    """As paged_kv_append's; `aux_element` is that of the caches."""
+    def __init__(self, *, batch_size: SupportsIndex, num_tokens: SupportsIndex, num_heads: SupportsIndex, num_pages: SupportsIndex, page_size: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, element: DType, max_pages: SupportsIndex = 0, num_indices: SupportsIndex = 0, aux_element: DType) -> None: ...
+class QkNormRopeBackwardDescriptor(_QkNormRopeBackwardDescriptor):
+    """The forward's fields."""
+    def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, num_kv_heads: SupportsIndex, seq_len: SupportsIndex, head_dim: SupportsIndex, rotary_dim: SupportsIndex | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: SupportsFloat = 10000.0, table_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, eps: SupportsFloat = 1e-06, weight_offset: SupportsFloat = 0.0, weight_element: DType | None = None, element: DType) -> None: ...
+class QkNormRopeDescriptor(_QkNormRopeDescriptor):
+    """q is [batch_size, num_heads, seq_len, head_dim], k the same with num_kv_heads heads."""
+    def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, num_kv_heads: SupportsIndex, seq_len: SupportsIndex, head_dim: SupportsIndex, rotary_dim: SupportsIndex | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: SupportsFloat = 10000.0, table_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, eps: SupportsFloat = 1e-06, weight_offset: SupportsFloat = 0.0, weight_element: DType | None = None, element: DType) -> None: ...
+class RaggedDescriptor(_RaggedDescriptor):
+    """batch_size sequences of queries packed into total_q rows; where the keys stand, subclasses say."""
+    def __init__(self, *, batch_size: SupportsIndex, total_q: SupportsIndex, num_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, max_seqlen_q: SupportsIndex | None = None, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'bottom_right', window_left: SupportsIndex | None = None, window_right: SupportsIndex | None = None, num_kv_heads: SupportsIndex | None = None, element: DType) -> None: ...
+class RopeBackwardDescriptor(_RopeBackwardDescriptor):
+    """The forward's fields."""
+    def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, seq_len: SupportsIndex, head_dim: SupportsIndex, num_heads2: SupportsIndex = 0, rotary_dim: SupportsIndex | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: SupportsFloat = 10000.0, table_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, element: DType) -> None: ...
+class RopeDescriptor(_RopeDescriptor):
+    """x is [batch_size, num_heads, seq_len, head_dim], x2 the same with num_heads2 heads."""
+    def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, seq_len: SupportsIndex, head_dim: SupportsIndex, num_heads2: SupportsIndex = 0, rotary_dim: SupportsIndex | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: SupportsFloat = 10000.0, table_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, element: DType) -> None: ...
+class RopeKvAppendDescriptor(_RopeKvAppendDescriptor):
+    """new_len rows of num_heads queries and num_kv_heads keys (d_k columns) and values (d_v columns)."""
+    def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, num_kv_heads: SupportsIndex, new_len: SupportsIndex, max_cache_len: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, rotary_dim: SupportsIndex | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: SupportsFloat = 10000.0, table_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, element: DType) -> None: ...
+class ScoreTerms(_ScoreTerms):
+    """Query i also sees no key before window_left from its position, nor after window_right; None is no bound."""
+    def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, query_len: SupportsIndex, key_len: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'top_left', num_kv_heads: SupportsIndex | None = None, element: DType, window_left: SupportsIndex | None = None, window_right: SupportsIndex | None = None, softcap: SupportsFloat = 0.0, dropout_p: SupportsFloat = 0.0) -> None: ...
+class SdpaBackwardDescriptor(_SdpaBackwardDescriptor):
+    """As the forward's; `dmask` has the shape and element of the mask."""
+    def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, query_len: SupportsIndex, key_len: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'top_left', num_kv_heads: SupportsIndex | None = None, element: DType, softcap: SupportsFloat = 0.0, dropout_p: SupportsFloat = 0.0, scores_stage: Literal['raw', 'softcap', 'mask'] = 'raw', mask_shape: SupportsIndex | Sequence[SupportsIndex] = ..., mask_element: DType | None = None) -> None: ...
+class SdpaBlockSparseBackwardDescriptor(_SdpaBlockSparseBackwardDescriptor):
+    """As the forward's."""
+    def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, query_len: SupportsIndex, key_len: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'top_left', num_kv_heads: SupportsIndex | None = None, element: DType, query_block: SupportsIndex = 64, key_block: SupportsIndex = 64) -> None: ...
+class SdpaBlockSparseDescriptor(_SdpaBlockSparseDescriptor):
+    """As `AttentionDescriptor`; a block of the pattern is `query_block` queries by `key_block` keys, the last cut off."""
+    def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, query_len: SupportsIndex, key_len: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'top_left', num_kv_heads: SupportsIndex | None = None, element: DType, query_block: SupportsIndex = 64, key_block: SupportsIndex = 64) -> None: ...
+class SdpaDescriptor(_SdpaDescriptor):
+    """softcap (0: none); dropout_p, of the weights; mask_shape broadcasts to the scores'."""
+    def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, query_len: SupportsIndex, key_len: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'top_left', num_kv_heads: SupportsIndex | None = None, element: DType, softcap: SupportsFloat = 0.0, dropout_p: SupportsFloat = 0.0, scores_stage: Literal['raw', 'softcap', 'mask'] = 'raw', mask_shape: SupportsIndex | Sequence[SupportsIndex] = ..., mask_element: DType | None = None) -> None: ...
 def alibi(scores: A, slopes: Array, *, batch_size: int = ..., num_heads: int = ..., query_len: int = ..., key_len: int = ..., slope_batch: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """y[b, h, i, j] = scores[b, h, i, j] + slopes[h] · (j - i) (Press, Smith and Lewis 2021, ALiBi)."""
 def alibi_backward(dy: Array, *, batch_size: int = ..., num_heads: int = ..., query_len: int = ..., key_len: int = ..., slope_batch: int | Sequence[int] = ..., return_dscores: bool = True, return_dslopes: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1645,6 +1878,66 @@ def sdpa_block_sparse(q: Array, k: Array, v: Array, pattern: Array, *, query_blo
 def sdpa_block_sparse_backward(q: Array, k: Array, v: Array, pattern: Array, y: Array, lse: Array, dy: Array, *, query_block: int = 64, key_block: int = 64, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', layout: str = 'bhsd', return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(dq, dk, dv), those asked for, of `sdpa_block_sparse`; query i at key i (top left) by default."""
 # ops.elementwise
+class AffineDescriptor(_AffineDescriptor):
+    """x and y have shape `shape`."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
+class BinaryBackwardDescriptor(_BinaryBackwardDescriptor):
+    """As `BinaryDescriptor`, of floats: dy has shape `shape`, a and b have shapes that broadcast to it."""
+    def __init__(self, *, kind: BinaryKind | str, shape: SupportsIndex | Sequence[SupportsIndex], with_number: bool = False, reverse: bool = False, element: DType) -> None: ...
+class BinaryDescriptor(_BinaryDescriptor):
+    """y has shape `shape`; a and b have shapes that broadcast to it."""
+    def __init__(self, *, kind: BinaryKind | str, shape: SupportsIndex | Sequence[SupportsIndex], with_number: bool = False, reverse: bool = False, rtol: SupportsFloat = 1e-05, atol: SupportsFloat = 1e-08, equal_nan: bool = False, element: DType) -> None: ...
+class CastDescriptor(_CastDescriptor):
+    """x holds `element`, y holds `to_element`; both have shape `shape`, in elements."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], to_element: DType, saturate: bool = False, element: DType) -> None: ...
+class ComplexBinaryBackwardDescriptor(_ComplexBinaryBackwardDescriptor):
+    """As `ComplexBinaryDescriptor`: dy has shape `shape`, a and b have shapes that broadcast to it."""
+    def __init__(self, *, kind: ComplexBinaryKind | str, shape: SupportsIndex | Sequence[SupportsIndex], with_number: bool = False, reverse: bool = False, element: DType) -> None: ...
+class ComplexBinaryDescriptor(_ComplexBinaryDescriptor):
+    """y has shape `shape`; a and b have shapes that broadcast to it."""
+    def __init__(self, *, kind: ComplexBinaryKind | str, shape: SupportsIndex | Sequence[SupportsIndex], with_number: bool = False, reverse: bool = False, rtol: SupportsFloat = 1e-05, atol: SupportsFloat = 1e-08, equal_nan: bool = False, element: DType) -> None: ...
+class ComplexCastDescriptor(_ComplexCastDescriptor):
+    """x holds `element`, y holds `to_element`, one of them complex; both have shape `shape`."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], to_element: DType, element: DType) -> None: ...
+class ComplexPairBackwardDescriptor(_ComplexPairBackwardDescriptor):
+    """All operands have shape `shape`; dz is complex, a, b and their gradients hold `element`."""
+    def __init__(self, *, kind: ComplexPairKind | str, shape: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
+class ComplexPairDescriptor(_ComplexPairDescriptor):
+    """a, b and z have shape `shape`; a and b hold `element`, z the complex numbers whose parts do."""
+    def __init__(self, *, kind: ComplexPairKind | str, shape: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
+class ComplexUnaryBackwardDescriptor(_ComplexUnaryBackwardDescriptor):
+    """dy, x and dx have shape `shape`; x and dx hold `element`, dy what the function's result holds."""
+    def __init__(self, *, kind: ComplexUnaryKind | str, shape: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
+class ComplexUnaryDescriptor(_ComplexUnaryDescriptor):
+    """x and y have shape `shape`; x holds `element`."""
+    def __init__(self, *, kind: ComplexUnaryKind | str, shape: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
+class FillDescriptor(_FillDescriptor):
+    """x has shape `shape`."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
+class FloatFormatDescriptor(_FloatFormatDescriptor):
+    """x and y have shape `shape`. exponent_bits, mantissa_bits: of reduce_precision; 0 of spacing."""
+    def __init__(self, *, kind: FloatFormatKind | str, shape: SupportsIndex | Sequence[SupportsIndex], exponent_bits: SupportsIndex = 0, mantissa_bits: SupportsIndex = 0, element: DType) -> None: ...
+class FrexpDescriptor(_FrexpDescriptor):
+    """Every operand has shape `shape`."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
+class SpecialFunctionBackwardDescriptor(_SpecialFunctionBackwardDescriptor):
+    """As `SpecialFunctionDescriptor`: dy has shape `shape`; the operands have shapes that broadcast to it."""
+    def __init__(self, *, kind: SpecialFunctionKind | str, shape: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
+class SpecialFunctionDescriptor(_SpecialFunctionDescriptor):
+    """y has shape `shape`; the operands have shapes that broadcast to it."""
+    def __init__(self, *, kind: SpecialFunctionKind | str, shape: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
+class TernaryBackwardDescriptor(_TernaryBackwardDescriptor):
+    """As `TernaryDescriptor`, of floats and complex numbers: dy has shape `shape`, to which a, b and c broadcast."""
+    def __init__(self, *, kind: TernaryKind | str, shape: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
+class TernaryDescriptor(_TernaryDescriptor):
+    """y has shape `shape`; a, b and c have shapes that broadcast to it."""
+    def __init__(self, *, kind: TernaryKind | str, shape: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
+class UnaryBackwardDescriptor(_UnaryBackwardDescriptor):
+    """dy, x and dx have shape `shape`; the coefficients are those of `UnaryFields`."""
+    def __init__(self, *, kind: UnaryKind | str, shape: SupportsIndex | Sequence[SupportsIndex], negative_slope: SupportsFloat | None = None, alpha: SupportsFloat | None = None, scale: SupportsFloat | None = None, input_scale: SupportsFloat | None = None, beta: SupportsFloat | None = None, threshold: SupportsFloat | None = None, value: SupportsFloat | None = None, min_val: SupportsFloat | None = None, max_val: SupportsFloat | None = None, lambd: SupportsFloat | None = None, eps: SupportsFloat | None = None, nan: SupportsFloat | None = None, posinf: SupportsFloat | None = None, neginf: SupportsFloat | None = None, decimals: SupportsFloat | None = None, n: SupportsFloat | None = None, limit: SupportsFloat | None = None, p: SupportsFloat | None = None, element: DType) -> None: ...
+class UnaryDescriptor(_UnaryDescriptor):
+    """x and y have shape `shape`; the coefficients are those of `UnaryFields`."""
+    def __init__(self, *, kind: UnaryKind | str, shape: SupportsIndex | Sequence[SupportsIndex], negative_slope: SupportsFloat | None = None, alpha: SupportsFloat | None = None, scale: SupportsFloat | None = None, input_scale: SupportsFloat | None = None, beta: SupportsFloat | None = None, threshold: SupportsFloat | None = None, value: SupportsFloat | None = None, min_val: SupportsFloat | None = None, max_val: SupportsFloat | None = None, lambd: SupportsFloat | None = None, eps: SupportsFloat | None = None, nan: SupportsFloat | None = None, posinf: SupportsFloat | None = None, neginf: SupportsFloat | None = None, decimals: SupportsFloat | None = None, n: SupportsFloat | None = None, limit: SupportsFloat | None = None, p: SupportsFloat | None = None, element: DType) -> None: ...
 def abs(x: A, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """y = abs(x) element by element, also called absolute, also called fabs; see `UnaryPlan`."""
 def abs_backward(dy: A, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
@@ -2550,6 +2843,15 @@ def zeta(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preferen
 def zeta_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The gradient by b of y = zeta(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 # ops.embedding
+class EmbeddingBackwardDescriptor(_EmbeddingBackwardDescriptor):
+    """The forward's fields."""
+    def __init__(self, *, index_shape: SupportsIndex | Sequence[SupportsIndex], num_embeddings: SupportsIndex, embedding_dim: SupportsIndex, padding_idx: SupportsIndex | None = None, scale_grad_by_freq: bool = False, element: DType) -> None: ...
+class EmbeddingDescriptor(_EmbeddingDescriptor):
+    """A table of num_embeddings rows of embedding_dim elements, looked up at an array of shape index_shape."""
+    def __init__(self, *, index_shape: SupportsIndex | Sequence[SupportsIndex], num_embeddings: SupportsIndex, embedding_dim: SupportsIndex, padding_idx: SupportsIndex | None = None, scale_grad_by_freq: bool = False, element: DType) -> None: ...
+class EmbeddingRenormDescriptor(_EmbeddingRenormDescriptor):
+    """A table of num_embeddings rows of embedding_dim elements, and indices of shape index_shape."""
+    def __init__(self, *, num_embeddings: SupportsIndex, embedding_dim: SupportsIndex, index_shape: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
 def embedding(indices: Array, weight: Array, *, padding_idx: int | None = None, scale_grad_by_freq: bool = False, max_norm: float | None = None, norm_type: float = 2.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[..., :] = weight[indices[..., :], :] (torch.nn.functional.embedding); see `EmbeddingPlan`."""
 def embedding_add(indices: Array, weight: Array, positions: Array, position_weight: Array, types: Array | None = None, type_weight: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2569,6 +2871,15 @@ def quantized_embedding_bag(indices: Array, weight: Array, scale: Array, zero_po
 def vocab_parallel_embedding(indices: Array, weight: Array, vocab_start: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Rows of the part of a table that starts at row vocab_start (Megatron's VocabParallelEmbedding), 0 for others."""
 # ops.gated
+class GatedActivationBackwardDescriptor(_GatedActivationBackwardDescriptor):
+    """Every operand has shape `shape`; the coefficients are those of the activation, see `UnaryFields`."""
+    def __init__(self, *, kind: GatedActivationKind | str, shape: SupportsIndex | Sequence[SupportsIndex], negative_slope: SupportsFloat | None = None, alpha: SupportsFloat | None = None, scale: SupportsFloat | None = None, input_scale: SupportsFloat | None = None, beta: SupportsFloat | None = None, threshold: SupportsFloat | None = None, value: SupportsFloat | None = None, min_val: SupportsFloat | None = None, max_val: SupportsFloat | None = None, lambd: SupportsFloat | None = None, eps: SupportsFloat | None = None, nan: SupportsFloat | None = None, posinf: SupportsFloat | None = None, neginf: SupportsFloat | None = None, decimals: SupportsFloat | None = None, n: SupportsFloat | None = None, limit: SupportsFloat | None = None, p: SupportsFloat | None = None, element: DType) -> None: ...
+class GatedActivationDescriptor(_GatedActivationDescriptor):
+    """gate, up and y have shape `shape`; the coefficients are those of the activation, see `UnaryFields`."""
+    def __init__(self, *, kind: GatedActivationKind | str, shape: SupportsIndex | Sequence[SupportsIndex], negative_slope: SupportsFloat | None = None, alpha: SupportsFloat | None = None, scale: SupportsFloat | None = None, input_scale: SupportsFloat | None = None, beta: SupportsFloat | None = None, threshold: SupportsFloat | None = None, value: SupportsFloat | None = None, min_val: SupportsFloat | None = None, max_val: SupportsFloat | None = None, lambd: SupportsFloat | None = None, eps: SupportsFloat | None = None, nan: SupportsFloat | None = None, posinf: SupportsFloat | None = None, neginf: SupportsFloat | None = None, decimals: SupportsFloat | None = None, n: SupportsFloat | None = None, limit: SupportsFloat | None = None, p: SupportsFloat | None = None, element: DType) -> None: ...
+class GatedQuantizeDescriptor(_GatedQuantizeDescriptor):
+    """gate, up and y have shape `shape`, scales that without the last axis; y holds `to_element`."""
+    def __init__(self, *, kind: GatedActivationKind | str, shape: SupportsIndex | Sequence[SupportsIndex], negative_slope: SupportsFloat | None = None, alpha: SupportsFloat | None = None, scale: SupportsFloat | None = None, input_scale: SupportsFloat | None = None, beta: SupportsFloat | None = None, threshold: SupportsFloat | None = None, value: SupportsFloat | None = None, min_val: SupportsFloat | None = None, max_val: SupportsFloat | None = None, lambd: SupportsFloat | None = None, eps: SupportsFloat | None = None, nan: SupportsFloat | None = None, posinf: SupportsFloat | None = None, neginf: SupportsFloat | None = None, decimals: SupportsFloat | None = None, n: SupportsFloat | None = None, limit: SupportsFloat | None = None, p: SupportsFloat | None = None, to_element: DType = ..., element: DType) -> None: ...
 def bilinear_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
     """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
 def bilinear_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
@@ -2670,6 +2981,48 @@ def tanh_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ...,
 def tanh_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
 # ops.gemm
+class Fp8GemmDescriptor(_Fp8GemmDescriptor):
+    """a is [m, k] in `element`, b [k, n] in `b_element`; y, c and residual are [m, n] in `out_element`."""
+    def __init__(self, *, m: SupportsIndex, n: SupportsIndex, k: SupportsIndex, a_scales: SupportsIndex | Sequence[SupportsIndex] = ..., b_scales: SupportsIndex | Sequence[SupportsIndex] = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', out_element: DType = ..., b_element: DType | None = None, element: DType) -> None: ...
+class GemmBackwardDescriptor(_GemmBackwardDescriptor):
+    """The fields of `GemmDescriptor`."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., m: SupportsIndex, n: SupportsIndex, k: SupportsIndex, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', out_element: DType | None = None, element: DType) -> None: ...
+class GemmDescriptor(_GemmDescriptor):
+    """a is [*batch_shape, m, k], b [*batch_shape, k, n]; y and c are [*batch_shape, m, n] in `out_element`."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., m: SupportsIndex, n: SupportsIndex, k: SupportsIndex, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', out_element: DType | None = None, element: DType) -> None: ...
+class GemvDescriptor(_GemvDescriptor):
+    """a is [*batch_shape, m, k], m <= 16, b [*batch_shape, k, n]; y and c are [*batch_shape, m, n] in `out_element`."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., m: SupportsIndex, n: SupportsIndex, k: SupportsIndex, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', out_element: DType | None = None, element: DType) -> None: ...
+class GroupedDescriptor(_GroupedDescriptor):
+    """total rows in `groups` groups; num_offsets: `groups` (where each ends) or one more (from where to where)."""
+    def __init__(self, *, total: SupportsIndex, groups: SupportsIndex, n: SupportsIndex, num_offsets: SupportsIndex | None = None, element: DType) -> None: ...
+class GroupedGemmBackwardDescriptor(_GroupedGemmBackwardDescriptor):
+    """As the forward's."""
+    def __init__(self, *, total: SupportsIndex, groups: SupportsIndex, n: SupportsIndex, num_offsets: SupportsIndex | None = None, element: DType, k: SupportsIndex) -> None: ...
+class GroupedGemmDescriptor(_GroupedGemmDescriptor):
+    """a is [total, k], b [groups, k, n], y [total, n]."""
+    def __init__(self, *, total: SupportsIndex, groups: SupportsIndex, n: SupportsIndex, num_offsets: SupportsIndex | None = None, element: DType, k: SupportsIndex) -> None: ...
+class GroupedGemmEpilogueDescriptor(_GroupedGemmEpilogueDescriptor):
+    """As `GroupedGemmDescriptor`; activation: none, relu, gelu, gelu_tanh or silu; with `up` it is that of the gate."""
+    def __init__(self, *, total: SupportsIndex, groups: SupportsIndex, n: SupportsIndex, num_offsets: SupportsIndex | None = None, element: DType, k: SupportsIndex, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none') -> None: ...
+class GroupedInnerGemmBackwardDescriptor(_GroupedInnerGemmBackwardDescriptor):
+    """As the forward's."""
+    def __init__(self, *, total: SupportsIndex, groups: SupportsIndex, n: SupportsIndex, num_offsets: SupportsIndex | None = None, element: DType, m: SupportsIndex) -> None: ...
+class GroupedInnerGemmDescriptor(_GroupedInnerGemmDescriptor):
+    """a is [m, total], b [total, n], y [groups, m, n]."""
+    def __init__(self, *, total: SupportsIndex, groups: SupportsIndex, n: SupportsIndex, num_offsets: SupportsIndex | None = None, element: DType, m: SupportsIndex) -> None: ...
+class LoraMatmulBackwardDescriptor(_LoraMatmulBackwardDescriptor):
+    """As `LoraMatmulDescriptor`."""
+    def __init__(self, *, tokens: SupportsIndex, in_features: SupportsIndex, out_features: SupportsIndex, adapters: SupportsIndex, max_rank: SupportsIndex, num_ids: SupportsIndex, element: DType) -> None: ...
+class LoraMatmulDescriptor(_LoraMatmulDescriptor):
+    """x is [tokens, in_features], a [adapters, max_rank, in_features], b [adapters, out_features, max_rank]."""
+    def __init__(self, *, tokens: SupportsIndex, in_features: SupportsIndex, out_features: SupportsIndex, adapters: SupportsIndex, max_rank: SupportsIndex, num_ids: SupportsIndex, element: DType) -> None: ...
+class MultiGemmDescriptor(_MultiGemmDescriptor):
+    """a_i has shape a_shapes[i] = (m, k), b_i b_shapes[i] = (k, n); y_i is [m, n] in `out_element`."""
+    def __init__(self, *, a_shapes: Sequence[Sequence[SupportsIndex]], b_shapes: Sequence[Sequence[SupportsIndex]], out_element: DType | None = None, element: DType) -> None: ...
+class SyrkDescriptor(_SyrkDescriptor):
+    """a is [*batch_shape, n, k]; c and y are [*batch_shape, n, n] in `out_element`."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., n: SupportsIndex, k: SupportsIndex, math_precision: Literal['element', 'tf32'] = 'element', out_element: DType | None = None, element: DType) -> None: ...
 def addbmm(c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """beta · c + alpha · the sum over i of a[i] @ b[i] (torch.addbmm): a [i, m, k], b [i, k, n], c is broadcast."""
 def addmm(c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2770,6 +3123,69 @@ def tensordot(a: Array, b: Array, axes: Any = 2, *, math_precision: str = 'eleme
 def vecmat(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[…, j] = the sum of conj(a[…, k]) b[…, k, j], other axes broadcast (numpy.vecmat)."""
 # ops.indexing
+class BlockDiagBackwardDescriptor(_BlockDiagBackwardDescriptor):
+    """As `BlockDiagDescriptor`."""
+    def __init__(self, *, shapes: Sequence[Sequence[SupportsIndex]], element: DType) -> None: ...
+class BlockDiagDescriptor(_BlockDiagDescriptor):
+    """Matrices of these shapes, (rows, columns) each, of which either may be 0."""
+    def __init__(self, *, shapes: Sequence[Sequence[SupportsIndex]], element: DType) -> None: ...
+class GatherBackwardDescriptor(_GatherBackwardDescriptor):
+    """The forward's fields."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], index_shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex, element: DType) -> None: ...
+class GatherDescriptor(_GatherDescriptor):
+    """x has shape `shape`, index and y `index_shape`: of the same rank, and no longer than x except along `axis`."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], index_shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex, element: DType) -> None: ...
+class IndexBackwardDescriptor(_IndexBackwardDescriptor):
+    """The forward's fields."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], index_shapes: Sequence[Sequence[SupportsIndex]], axes: SupportsIndex | Sequence[SupportsIndex] | None, batch: SupportsIndex = 0, place: SupportsIndex | None = None, element: DType) -> None: ...
+class IndexDescriptor(_IndexDescriptor):
+    """x has shape `shape`; y the shape of what is picked."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], index_shapes: Sequence[Sequence[SupportsIndex]], axes: SupportsIndex | Sequence[SupportsIndex] | None, batch: SupportsIndex = 0, place: SupportsIndex | None = None, element: DType) -> None: ...
+class IndexPutBackwardDescriptor(_IndexPutBackwardDescriptor):
+    """The forward's fields."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], index_shapes: Sequence[Sequence[SupportsIndex]], axes: SupportsIndex | Sequence[SupportsIndex] | None, batch: SupportsIndex = 0, place: SupportsIndex | None = None, element: DType, kind: ScatterKind | str, include_self: bool = True) -> None: ...
+class IndexPutDescriptor(_IndexPutDescriptor):
+    """x and y have shape `shape`; values have the shape of what an index would pick."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], index_shapes: Sequence[Sequence[SupportsIndex]], axes: SupportsIndex | Sequence[SupportsIndex] | None, batch: SupportsIndex = 0, place: SupportsIndex | None = None, element: DType, kind: ScatterKind | str, include_self: bool = True) -> None: ...
+class KeyedDescriptor(_KeyedDescriptor):
+    """x has shape `shape`; axes `axes` of it have an index each, of shapes that broadcast together to `index_shape`."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], index_shapes: Sequence[Sequence[SupportsIndex]], axes: SupportsIndex | Sequence[SupportsIndex] | None, batch: SupportsIndex = 0, place: SupportsIndex | None = None, element: DType) -> None: ...
+class MaskedScatterBackwardDescriptor(_MaskedScatterBackwardDescriptor):
+    """The forward's fields."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], source_shape: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
+class MaskedScatterDescriptor(_MaskedScatterDescriptor):
+    """x, mask and y have shape `shape`, source any shape, `source_shape`."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], source_shape: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
+class MaskedSelectBackwardDescriptor(_MaskedSelectBackwardDescriptor):
+    """The forward's fields."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], size: SupportsIndex | None = None, fill_value: SupportsFloat = 0.0, element: DType) -> None: ...
+class MaskedSelectDescriptor(_MaskedSelectDescriptor):
+    """x and mask have shape `shape`, y is a vector of `size`, by default of as many as x has, which always suffices."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], size: SupportsIndex | None = None, fill_value: SupportsFloat = 0.0, element: DType) -> None: ...
+class NonzeroDescriptor(_NonzeroDescriptor):
+    """x has shape `shape`; y has a row of `size` positions for each axis of x (of its elements in a row: `flat`)."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], size: SupportsIndex | None = None, fill_value: SupportsIndex = -1, flat: bool = False, element: DType) -> None: ...
+class PlaceDescriptor(_PlaceDescriptor):
+    """x, mask and y have shape `shape`, values any shape, `source_shape`."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], source_shape: SupportsIndex | Sequence[SupportsIndex], kind: PlaceKind | str, element: DType) -> None: ...
+class RavelMultiIndexDescriptor(_RavelMultiIndexDescriptor):
+    """An index of each axis of an array of shape `dims`; they broadcast together."""
+    def __init__(self, *, index_shapes: Sequence[Sequence[SupportsIndex]], dims: SupportsIndex | Sequence[SupportsIndex], mode: Literal['from_end', 'strict', 'wrap', 'clip'] = 'strict', first_fastest: bool | Literal['C', 'F'] = False, element: DType = ...) -> None: ...
+class ScatterBackwardDescriptor(_ScatterBackwardDescriptor):
+    """The forward's fields."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], index_shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex, element: DType, kind: ScatterKind | str, include_self: bool = True) -> None: ...
+class ScatterDescriptor(_ScatterDescriptor):
+    """x and y have shape `shape`, index and src `index_shape`: of the same rank, no longer except along `axis`."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], index_shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex, element: DType, kind: ScatterKind | str, include_self: bool = True) -> None: ...
+class TakeBackwardDescriptor(_TakeBackwardDescriptor):
+    """The forward's fields."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], index_shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex = 0, element: DType) -> None: ...
+class TakeDescriptor(_TakeDescriptor):
+    """x has shape `shape`; in y the axes of `indices` (index_shape, any rank) stand in the place of `axis`."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], index_shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex = 0, element: DType) -> None: ...
+class UnravelIndexDescriptor(_UnravelIndexDescriptor):
+    """Positions of shape `shape` in an array of shape `dims`; first_fastest as in `RavelMultiIndexDescriptor`."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], dims: SupportsIndex | Sequence[SupportsIndex], first_fastest: bool | Literal['C', 'F'] = False, element: DType) -> None: ...
 def argwhere(x: Array, *, size: int | None = None, fill_value: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(positions of the elements of x that are not 0, padded to [size, axes of x], how many they are)."""
 def block_diag(*matrices: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2883,6 +3299,69 @@ def trim_zeros(x: Array, trim: str = 'fb', *, size: int | None = None, out: Out 
 def unravel_index(x: Array, dims: int | Sequence[int] = ..., first_fastest: bool | Literal['C', 'F'] = False, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[k] = coordinate k, in an array of shape `dims`, of the position x (numpy.unravel_index, torch.unravel_index)."""
 # ops.layout
+class Col2imDescriptor(_Col2imDescriptor):
+    """As `Im2colDescriptor`."""
+    def __init__(self, *, batch: SupportsIndex, channels: SupportsIndex, spatial: SupportsIndex | Sequence[SupportsIndex], kernel_size: SupportsIndex | Sequence[SupportsIndex], dilation: SupportsIndex | Sequence[SupportsIndex] = 1, padding: SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] = 0, stride: SupportsIndex | Sequence[SupportsIndex] = 1, element: DType) -> None: ...
+class ConcatBackwardDescriptor(_ConcatBackwardDescriptor):
+    """The forward's fields."""
+    def __init__(self, *, shapes: Sequence[Sequence[SupportsIndex]], axis: SupportsIndex = 0, element: DType) -> None: ...
+class ConcatDescriptor(_ConcatDescriptor):
+    """Arrays of these shapes, one at least, which are equal but along `axis`."""
+    def __init__(self, *, shapes: Sequence[Sequence[SupportsIndex]], axis: SupportsIndex = 0, element: DType) -> None: ...
+class DynamicSliceBackwardDescriptor(_DynamicSliceBackwardDescriptor):
+    """The forward's fields."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], sizes: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
+class DynamicSliceDescriptor(_DynamicSliceDescriptor):
+    """x has shape `shape`, the part `sizes`, with as many axes and none longer. starts has an index for each axis."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], sizes: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
+class DynamicUpdateSliceBackwardDescriptor(_DynamicUpdateSliceBackwardDescriptor):
+    """The forward's fields."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], sizes: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
+class DynamicUpdateSliceDescriptor(_DynamicUpdateSliceDescriptor):
+    """x and y have shape `shape`, update has `sizes`, with as many axes and none longer."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], sizes: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
+class GenerateDescriptor(_GenerateDescriptor):
+    """y has shape `shape`. Its element at (i_0, i_1, …) is a function of the number n = Σ i_a steps[a]."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], steps: Sequence[SupportsIndex], form: Literal['counted', 'spaced', 'powers', 'ratio', 'equal', 'below', 'cosine', 'tent', 'reciprocal', 'lower', 'upper'], last: SupportsIndex = 0, ends: bool = True, diagonal: SupportsIndex = 0, columns: SupportsIndex = 0, element: DType) -> None: ...
+class Im2colDescriptor(_Im2colDescriptor):
+    """Images of shape (batch, channels, *spatial), of one to three spatial axes, and their windows as columns."""
+    def __init__(self, *, batch: SupportsIndex, channels: SupportsIndex, spatial: SupportsIndex | Sequence[SupportsIndex], kernel_size: SupportsIndex | Sequence[SupportsIndex], dilation: SupportsIndex | Sequence[SupportsIndex] = 1, padding: SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] = 0, stride: SupportsIndex | Sequence[SupportsIndex] = 1, element: DType) -> None: ...
+class OneHotDescriptor(_OneHotDescriptor):
+    """index has shape `shape`; y has an axis of `classes` besides, which is its axis `axis`. on, off: its values."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], classes: SupportsIndex, axis: SupportsIndex = -1, on: builtins.complex = 1, off: builtins.complex = 0, element: DType) -> None: ...
+class PadBackwardDescriptor(_PadBackwardDescriptor):
+    """The forward's fields."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], padding: SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] = 0, mode: Literal['constant', 'reflect', 'replicate', 'circular', 'symmetric'] = 'constant', value: builtins.complex = 0, interior: SupportsIndex | Sequence[SupportsIndex] = 0, element: DType) -> None: ...
+class PadDescriptor(_PadDescriptor):
+    """x has shape `shape`; y `before` elements before and `after` behind it along each axis, less where below 0."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], padding: SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] = 0, mode: Literal['constant', 'reflect', 'replicate', 'circular', 'symmetric'] = 'constant', value: builtins.complex = 0, interior: SupportsIndex | Sequence[SupportsIndex] = 0, element: DType) -> None: ...
+class RunIndexDescriptor(_RunIndexDescriptor):
+    """ends has `count` elements, index `total`."""
+    def __init__(self, *, count: SupportsIndex, total: SupportsIndex, element: DType) -> None: ...
+class SplitCopyDescriptor(_SplitCopyDescriptor):
+    """Parts of these shapes, one at least, which are equal but along `axis`."""
+    def __init__(self, *, shapes: Sequence[Sequence[SupportsIndex]], axis: SupportsIndex = 0, element: DType) -> None: ...
+class TriangleBackwardDescriptor(_TriangleBackwardDescriptor):
+    """The forward's fields."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], upper: bool, diagonal: SupportsIndex = 0, element: DType) -> None: ...
+class TriangleDescriptor(_TriangleDescriptor):
+    """x and y have shape `shape`, of which the last two axes are rows and columns."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], upper: bool, diagonal: SupportsIndex = 0, element: DType) -> None: ...
+class ViewCopyBackwardDescriptor(_ViewCopyBackwardDescriptor):
+    """The forward's fields."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], loops: SupportsIndex | Sequence[SupportsIndex], start: Sequence[SupportsIndex], steps: Sequence[Sequence[SupportsIndex]], out_shape: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
+class ViewCopyDescriptor(_ViewCopyDescriptor):
+    """x has shape `shape`, y `out_shape`, whose axes are made up of `loops`, one or several neighbours each."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], loops: SupportsIndex | Sequence[SupportsIndex], start: Sequence[SupportsIndex], steps: Sequence[Sequence[SupportsIndex]], out_shape: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
+class ViewScatterBackwardDescriptor(_ViewScatterBackwardDescriptor):
+    """The forward's fields."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], loops: SupportsIndex | Sequence[SupportsIndex], start: Sequence[SupportsIndex], steps: Sequence[Sequence[SupportsIndex]], out_shape: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
+class ViewScatterDescriptor(_ViewScatterDescriptor):
+    """x and y have shape `shape`, src has `out_shape`, and its elements go where the walk of `view_copy` would read."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], loops: SupportsIndex | Sequence[SupportsIndex], start: Sequence[SupportsIndex], steps: Sequence[Sequence[SupportsIndex]], out_shape: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
+class WriteSliceDescriptor(_WriteSliceDescriptor):
+    """x has shape `shape`, update has `sizes`, with as many axes and none longer."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], sizes: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
 def append(x: Array, values: Array, axis: int | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """values behind x along an axis, or behind the elements of x, both in one axis (numpy.append)."""
 def apply_over_axes(func: Callable[..., Any], x: Array, axes: Any) -> Array:
@@ -3272,11 +3751,62 @@ def zeros(shape: Any, element: Any = None, *, like: Any = None) -> Array:
 def zeros_like(x: Array, element: Any = None) -> Array:
     """An array of x's shape, and its element where none is given, of zeros (torch.zeros_like)."""
 # ops.linalg
+class CholeskyBackwardDescriptor(_CholeskyBackwardDescriptor):
+    """The forward's fields."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., n: SupportsIndex, upper: bool = False, element: DType) -> None: ...
+class CholeskyDescriptor(_CholeskyDescriptor):
+    """a and y are matrices [*batch_shape, n, n], info [*batch_shape]."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., n: SupportsIndex, upper: bool = False, element: DType) -> None: ...
 def cholesky_backward(y: A, dy: Array, *, batch_shape: int | Sequence[int] = ..., n: int = ..., upper: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """da from the factor and its gradient, Hermitian: of a Hermitian change δ of A the loss changes by ⟨da, δ⟩."""
 def cholesky_ex(a: Array, *, upper: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(y, info): the Cholesky factors of matrices, and where there is none (torch.linalg.cholesky_ex)."""
 # ops.loss
+class CrossEntropyLossDescriptor(_CrossEntropyLossDescriptor):
+    """logits (*batch_shape, num_classes), targets batch_shape; the loss has shape () or, with 'none', batch_shape."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex], num_classes: SupportsIndex, ignore_index: SupportsIndex = -100, label_smoothing: SupportsFloat = 0.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', element: DType) -> None: ...
+class CrossEntropyTermsBackwardDescriptor(_CrossEntropyTermsBackwardDescriptor):
+    """As `CrossEntropyTermsDescriptor`."""
+    def __init__(self, *, kind: TargetKind | str, batch_shape: SupportsIndex | Sequence[SupportsIndex], num_classes: SupportsIndex, ignore_index: SupportsIndex = -100, label_smoothing: SupportsFloat = 0.0, z_loss: SupportsFloat = 0.0, softcap: SupportsFloat = 0.0, logit_scale: SupportsFloat = 1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', element: DType) -> None: ...
+class CrossEntropyTermsDescriptor(_CrossEntropyTermsDescriptor):
+    """logits (*batch_shape, num_classes); the loss has shape () or, with 'none', batch_shape."""
+    def __init__(self, *, kind: TargetKind | str, batch_shape: SupportsIndex | Sequence[SupportsIndex], num_classes: SupportsIndex, ignore_index: SupportsIndex = -100, label_smoothing: SupportsFloat = 0.0, z_loss: SupportsFloat = 0.0, softcap: SupportsFloat = 0.0, logit_scale: SupportsFloat = 1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', element: DType) -> None: ...
+class CtcLossBackwardDescriptor(_CtcLossBackwardDescriptor):
+    """As `CtcLossDescriptor`."""
+    def __init__(self, *, input_length: SupportsIndex, batch: SupportsIndex, classes: SupportsIndex, target_shape: SupportsIndex | Sequence[SupportsIndex], max_target_length: SupportsIndex | None = None, blank: SupportsIndex = 0, reduction: Literal['none', 'mean', 'sum'] = 'mean', zero_infinity: bool = False, normalized: bool = True, element: DType) -> None: ...
+class CtcLossDescriptor(_CtcLossDescriptor):
+    """log_probs has shape (input_length, batch, classes); targets (batch, length), or (length,) one after another."""
+    def __init__(self, *, input_length: SupportsIndex, batch: SupportsIndex, classes: SupportsIndex, target_shape: SupportsIndex | Sequence[SupportsIndex], max_target_length: SupportsIndex | None = None, blank: SupportsIndex = 0, reduction: Literal['none', 'mean', 'sum'] = 'mean', zero_infinity: bool = False, normalized: bool = True, element: DType) -> None: ...
+class LinearCrossEntropyDescriptor(_LinearCrossEntropyDescriptor):
+    """x is [rows, hidden], weight [num_classes, hidden]; the loss has shape () or, with 'none', (rows,)."""
+    def __init__(self, *, rows: SupportsIndex, hidden: SupportsIndex, num_classes: SupportsIndex, ignore_index: SupportsIndex = -100, label_smoothing: SupportsFloat = 0.0, z_loss: SupportsFloat = 0.0, softcap: SupportsFloat = 0.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', class_start: SupportsIndex | None = None, chunk: SupportsIndex = 0, math_precision: Literal['element', 'tf32'] = 'element', logits_element: DType | None = None, element: DType) -> None: ...
+class LinearKlDescriptor(_LinearKlDescriptor):
+    """x is [rows, hidden], weight [num_classes, hidden], the teacher's likewise with teacher_hidden; the loss has shape () or, with 'none', (rows,). chunk: rows at a time, 0 for what fits."""
+    def __init__(self, *, rows: SupportsIndex, hidden: SupportsIndex, teacher_hidden: SupportsIndex, num_classes: SupportsIndex, divergence: Literal['forward', 'reverse', 'jsd'] = 'forward', beta: SupportsFloat = 0.5, temperature: SupportsFloat = 1.0, ignore_index: SupportsIndex = -100, reduction: Literal['none', 'mean', 'sum'] = 'mean', chunk: SupportsIndex = 0, math_precision: Literal['element', 'tf32'] = 'element', element: DType) -> None: ...
+class PointwiseLossBackwardDescriptor(_PointwiseLossBackwardDescriptor):
+    """As `PointwiseLossDescriptor`."""
+    def __init__(self, *, kind: LossKind | str, shape: SupportsIndex | Sequence[SupportsIndex], reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: SupportsFloat | None = None, delta: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, alpha: SupportsFloat | None = None, gamma: SupportsFloat | None = None, variance: SupportsFloat | None = None, log_target: bool | None = None, log_input: bool | None = None, full: bool | None = None, element: DType) -> None: ...
+class PointwiseLossDescriptor(_PointwiseLossDescriptor):
+    """Operands have shapes that broadcast to `shape`; the loss has shape () or, with reduction 'none', `shape`."""
+    def __init__(self, *, kind: LossKind | str, shape: SupportsIndex | Sequence[SupportsIndex], reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: SupportsFloat | None = None, delta: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, alpha: SupportsFloat | None = None, gamma: SupportsFloat | None = None, variance: SupportsFloat | None = None, log_target: bool | None = None, log_input: bool | None = None, full: bool | None = None, element: DType) -> None: ...
+class PolicyLossBackwardDescriptor(_PolicyLossBackwardDescriptor):
+    """As `PolicyLossDescriptor`."""
+    def __init__(self, *, kind: PolicyLossKind | str, batch: SupportsIndex, tokens: SupportsIndex, reduction: Literal['none', 'sum', 'token_mean', 'sequence_mean', 'length_mean'] = 'token_mean', epsilon_low: SupportsFloat = 0.2, epsilon_high: SupportsFloat | None = None, delta: SupportsFloat = 0.0, beta: SupportsFloat = 0.0, kl_estimator: Literal['k1', 'k2', 'k3'] = 'k3', importance_sampling_level: Literal['token', 'sequence'] = 'token', entropy_coef: SupportsFloat = 0.0, max_length: SupportsIndex | None = None, element: DType) -> None: ...
+class PolicyLossDescriptor(_PolicyLossDescriptor):
+    """Operands have shape (batch, tokens); the loss has shape () or, with reduction 'none', that of the operands."""
+    def __init__(self, *, kind: PolicyLossKind | str, batch: SupportsIndex, tokens: SupportsIndex, reduction: Literal['none', 'sum', 'token_mean', 'sequence_mean', 'length_mean'] = 'token_mean', epsilon_low: SupportsFloat = 0.2, epsilon_high: SupportsFloat | None = None, delta: SupportsFloat = 0.0, beta: SupportsFloat = 0.0, kl_estimator: Literal['k1', 'k2', 'k3'] = 'k3', importance_sampling_level: Literal['token', 'sequence'] = 'token', entropy_coef: SupportsFloat = 0.0, max_length: SupportsIndex | None = None, element: DType) -> None: ...
+class RnntLossBackwardDescriptor(_RnntLossBackwardDescriptor):
+    """As `RnntLossDescriptor`."""
+    def __init__(self, *, batch: SupportsIndex, steps: SupportsIndex, labels: SupportsIndex, classes: SupportsIndex, blank: SupportsIndex = -1, clamp: SupportsFloat = -1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', fused_log_softmax: bool = True, element: DType) -> None: ...
+class RnntLossDescriptor(_RnntLossDescriptor):
+    """logits have shape (batch, steps, labels + 1, classes), targets (batch, labels)."""
+    def __init__(self, *, batch: SupportsIndex, steps: SupportsIndex, labels: SupportsIndex, classes: SupportsIndex, blank: SupportsIndex = -1, clamp: SupportsFloat = -1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', fused_log_softmax: bool = True, element: DType) -> None: ...
+class RowLossBackwardDescriptor(_RowLossBackwardDescriptor):
+    """As `RowLossDescriptor`."""
+    def __init__(self, *, kind: RowLossKind | str, batch_shape: SupportsIndex | Sequence[SupportsIndex], features: SupportsIndex, reduction: Literal['none', 'mean', 'sum'] = 'mean', ignore_index: SupportsIndex | None = None, p: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, swap: bool | None = None, element: DType) -> None: ...
+class RowLossDescriptor(_RowLossDescriptor):
+    """Operands have shape (*batch_shape, features); the loss has shape () or, with reduction 'none', batch_shape."""
+    def __init__(self, *, kind: RowLossKind | str, batch_shape: SupportsIndex | Sequence[SupportsIndex], features: SupportsIndex, reduction: Literal['none', 'mean', 'sum'] = 'mean', ignore_index: SupportsIndex | None = None, p: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, swap: bool | None = None, element: DType) -> None: ...
 def adaptive_log_softmax_with_loss(x: Array, target: Array, head_weight: Array, tails: Sequence[tuple[Array, Array]] = ..., head_bias: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(output, loss): each row's log-probability of its target, and -mean of them: torch.nn.AdaptiveLogSoftmaxWithLoss."""
 def binary_cross_entropy(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3434,6 +3964,36 @@ def triplet_margin_with_distance_loss(x: Array, positive: Array, negative: Array
 def tvd_loss(x: Array, target: Array, *, axis: int = -1, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """½ Σ |x - target| of probabilities along `axis`: the total variation distance (Wen et al. 2023, for distillation)."""
 # ops.norm
+class BatchNormInferenceDescriptor(_BatchNormInferenceDescriptor):
+    """As `Planes`. inverse: `running_var` is 1 / sqrt(var + eps), as `channel_norm` returns it, and eps is not read."""
+    def __init__(self, *, batch: SupportsIndex, channels: SupportsIndex, spatial: SupportsIndex | Sequence[SupportsIndex], weight_element: DType | None = None, eps: SupportsFloat = 1e-05, inverse: bool = False, element: DType) -> None: ...
+class ChannelNormBackwardDescriptor(_ChannelNormBackwardDescriptor):
+    """As `Channels`. given: the statistics were not those of x, so that they do not move with it."""
+    def __init__(self, *, batch: SupportsIndex, channels: SupportsIndex, spatial: SupportsIndex | Sequence[SupportsIndex], weight_element: DType | None = None, over: Literal['batch', 'group', 'instance'] = 'batch', num_groups: SupportsIndex | None = None, given: bool = False, element: DType) -> None: ...
+class ChannelNormDescriptor(_ChannelNormDescriptor):
+    """As `Channels`; eps is added to the (biased) variance."""
+    def __init__(self, *, batch: SupportsIndex, channels: SupportsIndex, spatial: SupportsIndex | Sequence[SupportsIndex], weight_element: DType | None = None, over: Literal['batch', 'group', 'instance'] = 'batch', num_groups: SupportsIndex | None = None, eps: SupportsFloat = 1e-05, element: DType) -> None: ...
+class LayerNormBackwardDescriptor(_LayerNormBackwardDescriptor):
+    """The fields of `LayerNormDescriptor` that the gradient needs (eps is in rstd)."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex], normalized_shape: SupportsIndex | Sequence[SupportsIndex], weight_element: DType | None = None, element: DType) -> None: ...
+class LayerNormDescriptor(_LayerNormDescriptor):
+    """x has shape (*batch_shape, *normalized_shape); mean and (biased) variance are over normalized_shape."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex], normalized_shape: SupportsIndex | Sequence[SupportsIndex], eps: SupportsFloat = 1e-05, weight_element: DType | None = None, element: DType) -> None: ...
+class NormQuantizeBlocksDescriptor(_NormQuantizeBlocksDescriptor):
+    """x has shape (*batch_shape, *normalized_shape); y holds `to_element`, two float4 a byte along the last axis."""
+    def __init__(self, *, kind: NormQuantizeKind | str, batch_shape: SupportsIndex | Sequence[SupportsIndex], normalized_shape: SupportsIndex | Sequence[SupportsIndex], block: SupportsIndex = 16, eps: SupportsFloat = 1e-06, weight_offset: SupportsFloat = 0.0, scale_element: DType = ..., to_element: DType = ..., weight_element: DType | None = None, element: DType) -> None: ...
+class NormQuantizeDescriptor(_NormQuantizeDescriptor):
+    """x has shape (*batch_shape, *normalized_shape); y holds `to_element`."""
+    def __init__(self, *, kind: NormQuantizeKind | str, batch_shape: SupportsIndex | Sequence[SupportsIndex], normalized_shape: SupportsIndex | Sequence[SupportsIndex], eps: SupportsFloat = 1e-06, weight_offset: SupportsFloat = 0.0, static: bool = False, to_element: DType = ..., weight_element: DType | None = None, element: DType) -> None: ...
+class RMSNormBackwardDescriptor(_RMSNormBackwardDescriptor):
+    """The fields of `RMSNormDescriptor` that the gradient needs (eps is in rstd)."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex], normalized_shape: SupportsIndex | Sequence[SupportsIndex], weight_offset: SupportsFloat = 0.0, weight_element: DType | None = None, element: DType) -> None: ...
+class RMSNormDescriptor(_RMSNormDescriptor):
+    """x has shape (*batch_shape, *normalized_shape); the mean is over normalized_shape."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex], normalized_shape: SupportsIndex | Sequence[SupportsIndex], eps: SupportsFloat = 1e-06, weight_offset: SupportsFloat = 0.0, weight_element: DType | None = None, element: DType) -> None: ...
+class RunningStatisticsDescriptor(_RunningStatisticsDescriptor):
+    """mean and var have shape (*samples, channels). count: elements that each of them was of."""
+    def __init__(self, *, samples: SupportsIndex | Sequence[SupportsIndex], channels: SupportsIndex, count: SupportsIndex, element: DType) -> None: ...
 def batch_norm(x: Array, running_mean: Array | None = None, running_var: Array | None = None, weight: Array | None = None, bias: Array | None = None, training: bool = False, momentum: Scalar = 0.1, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(x - mean) / sqrt(var + eps) · weight + bias of each channel of x (batch, channels, …): torch's batch_norm."""
 def batch_norm_backward_elemt(dy: Array, x: Array, mean: Array, rstd: Array, weight: Array | None, sum_dy: Array, sum_dy_xhat: Array, count: Scalar, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3514,11 +4074,29 @@ def weight_norm(v: Array, g: Array, axis: int | None = 0, *, out: Out = None, st
 def weight_norm_backward(dy: Array, v: Array, g: Array, axis: int | None = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(dv, dg) of `weight_norm`: dg = Σ dy v / ‖v‖, dv = g / ‖v‖ (dy - v Σ dy v / ‖v‖²). Four launches."""
 # ops.optimizer
+class AdamStepDescriptor(_AdamStepDescriptor):
+    """Tensors of the given shapes; moments are float32 (float64 for float64)."""
+    def __init__(self, *, shapes: Sequence[Sequence[SupportsIndex]], mode: Literal['adamw', 'adam'] = 'adamw', beta1: SupportsFloat = 0.9, beta2: SupportsFloat = 0.999, eps: SupportsFloat = 1e-08, weight_decay: SupportsFloat | None = None, grad_element: DType | None = None, copy_element: DType | None = None, element: DType) -> None: ...
+class GlobalNormDescriptor(_GlobalNormDescriptor):
+    """A list of tensors of the given shapes."""
+    def __init__(self, *, shapes: Sequence[Sequence[SupportsIndex]], element: DType) -> None: ...
 def adam_step(params: Sequence[Array], grads: Sequence[Array], exp_avg: Sequence[Array], exp_avg_sq: Sequence[Array], params_copy: Sequence[Array] | None = None, *, shapes: Sequence[Sequence[int]] = ..., mode: Literal['adamw', 'adam'] = 'adamw', beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-08, weight_decay: float | None = None, grad_element: DType | None = None, copy_element: DType | None = None, lr: Scalar = 0.001, step: Scalar, grad_scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[list[Array], list[Array], list[Array], list[Array]]:
     """One step t of Adam over lists of tensors, in place (torch.optim.AdamW, torch.optim.Adam)."""
 def global_norm(tensors: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., max_norm: Scalar = 1.0, return_clip_factor: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """norm = sqrt(Σ over all tensors of x²); clip_factor = min(1, max_norm / (norm + 1e-6))."""
 # ops.pooling
+class PoolBackwardDescriptor(_PoolBackwardDescriptor):
+    """The forward's fields."""
+    def __init__(self, *, kind: PoolKind | str, shape: SupportsIndex | Sequence[SupportsIndex], spatial_rank: SupportsIndex, kernel_size: SupportsIndex | Sequence[SupportsIndex] | None = None, stride: SupportsIndex | Sequence[SupportsIndex] | None = None, padding: SupportsIndex | Sequence[SupportsIndex] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, output_size: SupportsIndex | Sequence[SupportsIndex] | None = None, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: SupportsIndex | None = None, norm_type: SupportsFloat | None = None, element: DType) -> None: ...
+class PoolDescriptor(_PoolDescriptor):
+    """x has shape `shape`, whose last `spatial_rank` axes (1 to 3) are pooled; those before are batch axes."""
+    def __init__(self, *, kind: PoolKind | str, shape: SupportsIndex | Sequence[SupportsIndex], spatial_rank: SupportsIndex, kernel_size: SupportsIndex | Sequence[SupportsIndex] | None = None, stride: SupportsIndex | Sequence[SupportsIndex] | None = None, padding: SupportsIndex | Sequence[SupportsIndex] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, output_size: SupportsIndex | Sequence[SupportsIndex] | None = None, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: SupportsIndex | None = None, norm_type: SupportsFloat | None = None, element: DType) -> None: ...
+class ReduceWindowBackwardDescriptor(_ReduceWindowBackwardDescriptor):
+    """The forward's fields."""
+    def __init__(self, *, kind: ReduceWindowKind | str, shape: SupportsIndex | Sequence[SupportsIndex], spatial_rank: SupportsIndex, kernel_size: SupportsIndex | Sequence[SupportsIndex], stride: SupportsIndex | Sequence[SupportsIndex] = 1, padding: SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, element: DType) -> None: ...
+class ReduceWindowDescriptor(_ReduceWindowDescriptor):
+    """x has shape `shape`, over whose last `spatial_rank` axes (1 to 3) windows slide; those before are batch axes."""
+    def __init__(self, *, kind: ReduceWindowKind | str, shape: SupportsIndex | Sequence[SupportsIndex], spatial_rank: SupportsIndex, kernel_size: SupportsIndex | Sequence[SupportsIndex], stride: SupportsIndex | Sequence[SupportsIndex] = 1, padding: SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, element: DType) -> None: ...
 def adaptive_avg_pool1d(x: A, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
 def adaptive_avg_pool2d(x: A, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
@@ -3592,6 +4170,51 @@ def reduce_window(x: Array, kind: str = 'sum', *, window_dimensions: Any, window
 def reduce_window_backward(dy: A, indices: Array | None = None, *, kind: ReduceWindowKind | str = ..., shape: int | Sequence[int] = ..., spatial_rank: int = ..., kernel_size: int | Sequence[int] = ..., stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """dx[..., i] = sum over the windows that hold i of dy, for extremes of those whose saved index is i."""
 # ops.quant_gemm
+class BlockGemmBackwardDescriptor(_BlockGemmBackwardDescriptor):
+    """The fields of `BlockGemmDescriptor`."""
+    def __init__(self, *, kind: FormatKind | str, n: SupportsIndex, k: SupportsIndex, group: SupportsIndex | None = None, row_group: SupportsIndex | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., m: SupportsIndex, out_element: DType | None = None, element: DType) -> None: ...
+class BlockGemmDescriptor(_BlockGemmDescriptor):
+    """W is [*batch_shape, n, k], see `StoredFields`; x is [*batch_shape, m, k], y [*batch_shape, m, n]."""
+    def __init__(self, *, kind: FormatKind | str, n: SupportsIndex, k: SupportsIndex, group: SupportsIndex | None = None, row_group: SupportsIndex | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., m: SupportsIndex, out_element: DType | None = None, element: DType) -> None: ...
+class GroupedBlockGemmBackwardDescriptor(_GroupedBlockGemmBackwardDescriptor):
+    """The fields of `GroupedBlockGemmDescriptor`."""
+    def __init__(self, *, total: SupportsIndex, experts: SupportsIndex, num_offsets: SupportsIndex | None = None, kind: FormatKind | str, n: SupportsIndex, k: SupportsIndex, group: SupportsIndex | None = None, row_group: SupportsIndex | None = None, scale_element: DType | None = None, zero_element: DType | None = None, element: DType) -> None: ...
+class GroupedBlockGemmDescriptor(_GroupedBlockGemmDescriptor):
+    """W is [experts, n, k], see `StoredMatrix`; x is [total, k], y [total, n]."""
+    def __init__(self, *, total: SupportsIndex, experts: SupportsIndex, num_offsets: SupportsIndex | None = None, kind: FormatKind | str, n: SupportsIndex, k: SupportsIndex, group: SupportsIndex | None = None, row_group: SupportsIndex | None = None, scale_element: DType | None = None, zero_element: DType | None = None, element: DType) -> None: ...
+class GroupedIntGemmDescriptor(_GroupedIntGemmDescriptor):
+    """x is [total, k], the weights [experts, n, k], both int8; y [total, n] in `out_element`."""
+    def __init__(self, *, total: SupportsIndex, experts: SupportsIndex, num_offsets: SupportsIndex | None = None, kind: GroupedIntGemmKind | str, n: SupportsIndex, k: SupportsIndex, out_element: DType | None = None, element: DType) -> None: ...
+class IntGemmDescriptor(_IntGemmDescriptor):
+    """a is [*batch_shape, m, k] in `element`, b [*batch_shape, k, n] in `b_element`, int8 or uint8 each."""
+    def __init__(self, *, kind: IntGemmKind | str, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., m: SupportsIndex, n: SupportsIndex, k: SupportsIndex, group: SupportsIndex = 0, out_element: DType | None = None, b_element: DType | None = None, element: DType) -> None: ...
+class PackedGemmDescriptor(_PackedGemmDescriptor):
+    """a has m lines of k numbers, b n of them, each line packed in whole bytes; y is [m, n] in `element`."""
+    def __init__(self, *, kind: PackedGemmKind | str, m: SupportsIndex, n: SupportsIndex, k: SupportsIndex, element: DType = ...) -> None: ...
+class QkvGemmBackwardDescriptor(_QkvGemmBackwardDescriptor):
+    """The fields of `QkvGemmDescriptor`."""
+    def __init__(self, *, kind: FormatKind | str, m: SupportsIndex, n_q: SupportsIndex, n_k: SupportsIndex, n_v: SupportsIndex, k: SupportsIndex, group: SupportsIndex | None = None, row_group: SupportsIndex | None = None, scale_element: DType | None = None, zero_element: DType | None = None, out_element: DType | None = None, element: DType) -> None: ...
+class QkvGemmDescriptor(_QkvGemmDescriptor):
+    """x is [m, k]; the three stored matrices, all of format `kind`, are [n_q, k], [n_k, k] and [n_v, k]."""
+    def __init__(self, *, kind: FormatKind | str, m: SupportsIndex, n_q: SupportsIndex, n_k: SupportsIndex, n_v: SupportsIndex, k: SupportsIndex, group: SupportsIndex | None = None, row_group: SupportsIndex | None = None, scale_element: DType | None = None, zero_element: DType | None = None, out_element: DType | None = None, element: DType) -> None: ...
+class QkvInt8BackwardDescriptor(_QkvInt8BackwardDescriptor):
+    """The fields of `QkvInt8Descriptor`."""
+    def __init__(self, *, m: SupportsIndex, n_q: SupportsIndex, n_k: SupportsIndex, n_v: SupportsIndex, k: SupportsIndex, element: DType) -> None: ...
+class QkvInt8Descriptor(_QkvInt8Descriptor):
+    """x is [m, k] in `element`; the matrices are [k, n_q], [k, n_k] and [k, n_v]."""
+    def __init__(self, *, m: SupportsIndex, n_q: SupportsIndex, n_k: SupportsIndex, n_v: SupportsIndex, k: SupportsIndex, element: DType) -> None: ...
+class QuantizedLinearDescriptor(_QuantizedLinearDescriptor):
+    """x is [*batch_shape, in_features], y [*batch_shape, out_features]."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex], in_features: SupportsIndex, out_features: SupportsIndex, static: bool = False, element: DType) -> None: ...
+class Sparse24Descriptor(_Sparse24Descriptor):
+    """The dense array has shape `shape`, whose last axis falls into groups of four."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
+class Sparse24GemmDescriptor(_Sparse24GemmDescriptor):
+    """x is [m, k], the compressed matrix [n, k], of which two of every four neighbours along k are stored; y [m, n]."""
+    def __init__(self, *, m: SupportsIndex, n: SupportsIndex, k: SupportsIndex, element: DType) -> None: ...
+class W4A8GemmDescriptor(_W4A8GemmDescriptor):
+    """W is [*batch_shape, n, k] of int4 or uint4, see `StoredFields`; x is int8 [*batch_shape, m, k]."""
+    def __init__(self, *, kind: FormatKind | str, n: SupportsIndex, k: SupportsIndex, group: SupportsIndex | None = None, row_group: SupportsIndex | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., m: SupportsIndex, element: DType) -> None: ...
 def binary_matmul(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, *, k: int | None = None, bias: Array | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a @ bᵀ of signs that `pack_signs` packed, k - 2 · popcount(a xor b): a [*, bytes], b [n, bytes]."""
 def block_gemm(codes: Array, x: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, bias: Array | None = None, *, kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: int | Sequence[int] = ..., m: int = ..., out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3689,6 +4312,69 @@ def unpack_signs(x: Array, k: int | None = None, *, element: DType = 'float32', 
 def w4a8_gemm(x: Array, codes: Array, scales: Array, zeros: Array | None = None, scale_x: Array | None = None, bias: Array | None = None, *, kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: int | Sequence[int] = ..., m: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = scale_x · Σ over groups of k of scales · Σ x (w - zeros) + bias: int8 x, weights w of 4 bits (W4A8)."""
 # ops.quantize
+class BlockDequantizeBackwardDescriptor(_BlockDequantizeBackwardDescriptor):
+    """The fields of `BlockDequantizeDescriptor`; dy holds `element`."""
+    def __init__(self, *, kind: FormatKind | str, n: SupportsIndex, k: SupportsIndex, group: SupportsIndex | None = None, row_group: SupportsIndex | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., element: DType) -> None: ...
+class BlockDequantizeDescriptor(_BlockDequantizeDescriptor):
+    """A stored matrix [*batch_shape, n, k], see `StoredFields`; y has its shape, in `element`."""
+    def __init__(self, *, kind: FormatKind | str, n: SupportsIndex, k: SupportsIndex, group: SupportsIndex | None = None, row_group: SupportsIndex | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., element: DType) -> None: ...
+class BlockQuantizeDescriptor(_BlockQuantizeDescriptor):
+    """x is [*batch_shape, n, k] in `element`, and becomes a stored matrix, see `StoredFields`. row_group is 1."""
+    def __init__(self, *, kind: FormatKind | str, n: SupportsIndex, k: SupportsIndex, group: SupportsIndex | None = None, row_group: SupportsIndex | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., element: DType) -> None: ...
+class ChooseQParamsDescriptor(_ChooseQParamsDescriptor):
+    """x has shape `shape`; the rest is as in `RangeFields`."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], block_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, kind: RangeKind | str, to_element: DType = ..., scale_element: DType = ..., element: DType) -> None: ...
+class DequantizeBackwardDescriptor(_DequantizeBackwardDescriptor):
+    """The fields of `DequantizeDescriptor`; dy holds `to_element`."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], block_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, uniform: bool = False, scale_element: DType | None = None, zero_element: DType | None = None, to_element: DType | None = None, element: DType) -> None: ...
+class DequantizeDescriptor(_DequantizeDescriptor):
+    """x holds `element`, y `to_element`; both have shape `shape`, in elements. The rest is as in `AffineFields`."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], block_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, uniform: bool = False, scale_element: DType | None = None, zero_element: DType | None = None, to_element: DType = ..., element: DType) -> None: ...
+class DynamicQuantizeDescriptor(_DynamicQuantizeDescriptor):
+    """x has shape `shape`, y holds `to_element`; the rest is as in `RangeFields`."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], block_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, kind: RangeKind | str, to_element: DType = ..., scale_element: DType = ..., element: DType) -> None: ...
+class FakeQuantizeBackwardDescriptor(_FakeQuantizeBackwardDescriptor):
+    """As `FakeQuantizeDescriptor`."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], block_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, uniform: bool = False, scale_element: DType | None = None, zero_element: DType | None = None, quant_min: SupportsIndex = -128, quant_max: SupportsIndex = 127, element: DType, divided: bool = False, whole: bool = True) -> None: ...
+class FakeQuantizeDescriptor(_FakeQuantizeDescriptor):
+    """x and y have shape `shape`; blocks, scales and zero points (int32) are as in `AffineFields`."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], block_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, uniform: bool = False, scale_element: DType | None = None, zero_element: DType | None = None, quant_min: SupportsIndex = -128, quant_max: SupportsIndex = 127, element: DType) -> None: ...
+class Fp8CastDescriptor(_Fp8CastDescriptor):
+    """x and y have shape `shape`; y holds `to_element`, float8_e4m3fn or float8_e5m2."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], to_element: DType = ..., element: DType) -> None: ...
+class Fp8CastTransposeDescriptor(_Fp8CastTransposeDescriptor):
+    """x and y have shape `shape` (*lead, cols), yt (cols, product of lead); y and yt hold `to_element`."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], to_element: DType = ..., element: DType) -> None: ...
+class Fp8DequantizeDescriptor(_Fp8DequantizeDescriptor):
+    """x, which holds `from_element`, and y have shape `shape`."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], from_element: DType = ..., element: DType) -> None: ...
+class Fp8ScaleUpdateDescriptor(_Fp8ScaleUpdateDescriptor):
+    """history is [slots, tensors]; scale and scale_inv have one number a tensor."""
+    def __init__(self, *, slots: SupportsIndex, tensors: SupportsIndex, algorithm: Literal['max', 'most_recent'] = 'max', margin: SupportsIndex = 0, to_element: DType = ..., element: DType = ...) -> None: ...
+class HadamardDescriptor(_HadamardDescriptor):
+    """x and y have shape `shape`, whose last axis is blocks of `block` columns, one of all by default."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], block: SupportsIndex | None = None, normalized: bool = False, element: DType) -> None: ...
+class HadamardQuantizeDescriptor(_HadamardQuantizeDescriptor):
+    """As `HadamardDescriptor`; y holds `to_element`, two float4 a byte along the last axis."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], block: SupportsIndex | None = None, normalized: bool = False, element: DType, group: SupportsIndex | None = None, static: bool = False, scale_element: DType = ..., to_element: DType = ...) -> None: ...
+class LearnableFakeQuantizeBackwardDescriptor(_LearnableFakeQuantizeBackwardDescriptor):
+    """As `LearnableFields`."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], block_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, scale_element: DType | None = None, quant_min: SupportsIndex = -128, quant_max: SupportsIndex = 127, element: DType) -> None: ...
+class LearnableFakeQuantizeDescriptor(_LearnableFakeQuantizeDescriptor):
+    """As `LearnableFields`."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], block_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, scale_element: DType | None = None, quant_min: SupportsIndex = -128, quant_max: SupportsIndex = 127, element: DType) -> None: ...
+class MovingAverageQParamsDescriptor(_MovingAverageQParamsDescriptor):
+    """All arrays have shape (channels,). quant_min, quant_max: the ends of the range of integers."""
+    def __init__(self, *, channels: SupportsIndex, quant_min: SupportsIndex = -128, quant_max: SupportsIndex = 127, symmetric: bool = False, element: DType) -> None: ...
+class Mxfp8CastTransposeDescriptor(_Mxfp8CastTransposeDescriptor):
+    """x and y have shape `shape` (*lead, cols), yt (cols, rows), rows the product of lead; both multiples of 32."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], to_element: DType = ..., element: DType) -> None: ...
+class QuantizeDescriptor(_QuantizeDescriptor):
+    """x has shape `shape`, y holds `to_element`; blocks, scales and zero points are as in `AffineFields`."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], block_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, uniform: bool = False, scale_element: DType | None = None, zero_element: DType | None = None, to_element: DType = ..., stochastic: bool = False, element: DType) -> None: ...
+class SwizzleScalesDescriptor(_SwizzleScalesDescriptor):
+    """Scales are [*batch_shape, rows, columns], a column for each block of k; swizzled ones fill whole tiles."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., rows: SupportsIndex, columns: SupportsIndex, element: DType) -> None: ...
 def block_dequantize(codes: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, *, kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: int | Sequence[int] = ..., scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = the values of `codes`: (number of the code - zero) · (scales · scale), in any format of `FormatKind`."""
 def block_dequantize_backward(codes: Array, dy: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, *, kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: int | Sequence[int] = ..., scale: Scalar = 1.0, return_dscales: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3798,6 +4484,39 @@ def unpack_codes(packed: Array, bits: int) -> Any:
 def unswizzle_scales(x: A, *, batch_shape: int | Sequence[int] = ..., rows: int = ..., columns: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """y [*, rows, columns] = the scales whose tiles are x: the inverse of `SwizzleScalesPlan` (from_blocked)."""
 # ops.random
+class AdjustLogitsDescriptor(_AdjustLogitsDescriptor):
+    """logits are [batch_size, vocab_size]; a row's history has `length` tokens, its prompt `prompt_length`."""
+    def __init__(self, *, batch_size: SupportsIndex, vocab_size: SupportsIndex, length: SupportsIndex = 0, prompt_length: SupportsIndex = 0, element: DType) -> None: ...
+class BeamStepDescriptor(_BeamStepDescriptor):
+    """logprobs are [batch_size, beams, vocab_size]; `width` continuations of each item go on, at most 256."""
+    def __init__(self, *, batch_size: SupportsIndex, beams: SupportsIndex, vocab_size: SupportsIndex, width: SupportsIndex, index_element: DType = ..., element: DType) -> None: ...
+class DropoutDescriptor(_DropoutDescriptor):
+    """x and y have shape `shape`. p: the probability that an element is dropped."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], p: SupportsFloat = 0.5, axis: SupportsIndex | Sequence[SupportsIndex] | None = None, alpha: bool = False, element: DType) -> None: ...
+class MultinomialDescriptor(_MultinomialDescriptor):
+    """probs are [batch_size, vocab_size], ids [batch_size, num_samples]."""
+    def __init__(self, *, batch_size: SupportsIndex, vocab_size: SupportsIndex, num_samples: SupportsIndex, replacement: bool = False, index_element: DType = ..., element: DType) -> None: ...
+class PermutationDescriptor(_PermutationDescriptor):
+    """y has `count` of the numbers 0 … n - 1, each once."""
+    def __init__(self, *, n: SupportsIndex, count: SupportsIndex, element: DType) -> None: ...
+class RandomDescriptor(_RandomDescriptor):
+    """y has shape `shape`, to which the parameters that are arrays broadcast."""
+    def __init__(self, *, kind: RandomKind | str, shape: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
+class RreluDescriptor(_RreluDescriptor):
+    """x and y have shape `shape`; slopes lie in [lower, upper)."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], lower: SupportsFloat = 0.125, upper: SupportsFloat = 0.3333333333333333, element: DType) -> None: ...
+class SamplingDescriptor(_SamplingDescriptor):
+    """logits are [batch_size, vocab_size]; index_element is that of the ids, int64 (the default) or int32."""
+    def __init__(self, *, batch_size: SupportsIndex, vocab_size: SupportsIndex, probabilities: bool = False, top_n: SupportsIndex = 0, index_element: DType = ..., element: DType) -> None: ...
+class StochasticCastDescriptor(_StochasticCastDescriptor):
+    """x holds `element`, y holds `to_element`; both have shape `shape`. saturate: no overflow, of infinities, too."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], to_element: DType, saturate: bool = False, element: DType) -> None: ...
+class VerifyChainDescriptor(_VerifyChainDescriptor):
+    """`steps` drafted tokens of each of batch_size sequences; targets says steps + 1 rows of probabilities."""
+    def __init__(self, *, batch_size: SupportsIndex, steps: SupportsIndex, vocab_size: SupportsIndex, index_element: DType = ..., element: DType) -> None: ...
+class VerifyTreeDescriptor(_VerifyTreeDescriptor):
+    """A tree of `nodes` drafted tokens for each of batch_size sequences; node 0 is the last token that stands."""
+    def __init__(self, *, batch_size: SupportsIndex, nodes: SupportsIndex, vocab_size: SupportsIndex, index_element: DType = ..., element: DType) -> None: ...
 def adjust_logits(logits: Array, history: Array | None = None, prompt: Array | None = None, *, bias: Array | None = None, mask: Array | None = None, repetition: Scalar = 1.0, frequency: Scalar = 0.0, presence: Scalar = 0.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Logits [B, V] with penalties for tokens of histories [B, L] and prompts, a bias and a bit mask."""
 def alpha_dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, axis: int | Sequence[int] | None = None, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -3806,27 +4525,27 @@ def ball(d: int, p: float = 2.0, *, shape: int | Sequence[int] = ..., seed: Scal
     """Points [*shape, d] uniform in the unit ball of the p-norm (jax.random.ball; Barthe et al. 2005)."""
 def beam_step(logprobs: Array, scores: Array, *, batch_size: int = ..., beams: int = ..., vocab_size: int = ..., width: int = ..., index_element: DType = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array]:
     """next_scores [B, W] = the largest of scores[b, k] + logprobs[b, k, v] in descending order; parents, tokens: k, v."""
-def bernoulli(p: Array | float = 0.5, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def bernoulli(p: Array | float = 0.5, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution bernoulli of p, numbers or arrays."""
-def binomial(count: Array | float, p: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def binomial(count: Array | float, p: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution binomial of count, p, numbers or arrays."""
 def bits(shape: int | Sequence[int] = ..., *, seed: Scalar = None, offset: Scalar = 0, element: DType = 'uint32', like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Random words of an integer element (jax.random.bits); uint32's are those of the Philox stream themselves."""
 def categorical(logits: Array, axis: int = -1, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, index_element: DType = 'int64', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """An id of each row of logits [..., V] with the probabilities softmax(logits) (jax.random.categorical): [...]."""
-def cauchy(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def cauchy(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution cauchy of loc, scale, numbers or arrays."""
-def chi2(df: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def chi2(df: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution chi square of df, numbers or arrays."""
-def chi_square(df: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def chi_square(df: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution chi square of df, numbers or arrays."""
-def chisquare(df: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def chisquare(df: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution chi square of df, numbers or arrays."""
 def choice(a: Array | int, shape: int | Sequence[int] = ..., *, replace: bool = True, p: Any = None, axis: int = 0, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Elements of an array [n], or numbers below n, drawn alike or with weights p [n] (numpy.random.Generator.choice)."""
 def dirichlet(concentration: Array, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Points of the simplex (torch.distributions.Dirichlet) of concentrations [..., K]: softmax of log-gamma variates."""
-def double_sided_maxwell(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def double_sided_maxwell(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution double sided maxwell of loc, scale, numbers or arrays."""
 def dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, axis: int | Sequence[int] | None = None, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """x / (1 - p), each element set to 0 with probability p (torch.nn.functional.dropout); see `DropoutPlan`."""
@@ -3842,25 +4561,25 @@ def epsilon_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream =
     """Logits [B, V], -inf but for probabilities of at least epsilon. `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
 def eta_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Logits [B, V], -inf but for probabilities of at least min(eta, √eta exp(-H)). `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
-def exponential(rate: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def exponential(rate: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution exponential of rate, numbers or arrays."""
 def feature_alpha_dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """`alpha_dropout` of whole channels of x [batch, channel, …] (torch.nn.functional.feature_alpha_dropout)."""
 def feature_dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """Dropout of whole channels of x [batch, channel, …] (torch.feature_dropout, nn.functional.dropout1d to 3d)."""
-def generalized_normal(p: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def generalized_normal(p: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution generalized normal of p, numbers or arrays."""
-def geometric(p: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def geometric(p: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution geometric of p, numbers or arrays."""
-def gumbel(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def gumbel(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution gumbel of loc, scale, numbers or arrays."""
-def laplace(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def laplace(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution laplace of loc, scale, numbers or arrays."""
-def log_normal(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def log_normal(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution log normal of loc, scale, numbers or arrays."""
-def lognormal(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def lognormal(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution log normal of loc, scale, numbers or arrays."""
-def maxwell(scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def maxwell(scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution maxwell of scale, numbers or arrays."""
 def min_p_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Logits [B, V], -inf but for those whose probability is at least min_p times the largest. `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
@@ -3874,19 +4593,19 @@ def multivariate_normal(mean: Array, scale_tril: Array, *, shape: int | Sequence
     """mean + scale_tril z of standard normal vectors z [..., d] (torch.distributions.MultivariateNormal)."""
 def native_dropout(x: Array, p: float = 0.5, training: bool = True, *, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`dropout` of every element, and what was kept (torch.native_dropout)."""
-def negative_binomial(count: Array | float, p: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def negative_binomial(count: Array | float, p: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution negative binomial of count, p, numbers or arrays."""
-def normal(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def normal(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution normal of loc, scale, numbers or arrays."""
 def orthogonal(n: int, m: int | None = None, *, shape: int | Sequence[int] = ..., gain: float = 1.0, seed: Scalar = None, offset: Scalar = 0, element: DType = 'float32', like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Matrices [*shape, n, m] of orthonormal rows (n <= m) or columns, each as likely as any other."""
-def pareto(scale: Array | float = 1.0, alpha: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def pareto(scale: Array | float = 1.0, alpha: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution pareto of scale, alpha, numbers or arrays."""
 def permutation(x: Array | int, axis: int = 0, *, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with its parts along an axis in a random order (numpy.random.Generator.permutation); of a number `randperm`."""
-def poisson(rate: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def poisson(rate: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution poisson of rate, numbers or arrays."""
-def rademacher(*, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def rademacher(*, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution rademacher."""
 def rand(shape: int | Sequence[int] = ..., *, seed: Scalar = None, offset: Scalar = 0, element: DType = 'float32', like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Uniform numbers in [0, 1) (torch.rand); float32's are multiples of 2⁻²⁴. Keywords as of `uniform`."""
@@ -3900,19 +4619,19 @@ def randn(shape: int | Sequence[int] = ..., *, seed: Scalar = None, offset: Scal
     """Standard normal numbers (torch.randn). Keywords as of `normal`."""
 def randn_like(x: Array, *, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`randn` of x's shape, element, package and device (torch.randn_like); out= may be x."""
-def random_beta(a: Array | float, b: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def random_beta(a: Array | float, b: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution beta of a, b, numbers or arrays."""
-def random_f(dfnum: Array | float, dfden: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def random_f(dfnum: Array | float, dfden: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution f ratio of dfnum, dfden, numbers or arrays."""
-def random_gamma(concentration: Array | float, rate: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def random_gamma(concentration: Array | float, rate: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution gamma of concentration, rate, numbers or arrays."""
-def random_loggamma(concentration: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def random_loggamma(concentration: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution loggamma of concentration, numbers or arrays."""
-def random_logistic(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def random_logistic(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution logistic of loc, scale, numbers or arrays."""
 def randperm(n: int, *, seed: Scalar = None, offset: Scalar = 0, element: DType = 'int64', like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """0 … n - 1 in a random order (torch.randperm), int64 or int32. like: an array whose package the result has."""
-def rayleigh(scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def rayleigh(scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution rayleigh of scale, numbers or arrays."""
 def rng_bit_generator(shape: int | Sequence[int] = ..., *, seed: Scalar = None, offset: Scalar = 0, element: DType = 'uint32', like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Random words of an integer element (jax.random.bits); uint32's are those of the Philox stream themselves."""
@@ -3928,11 +4647,11 @@ def shuffle(x: Array | int, axis: int = 0, *, seed: Scalar = None, offset: Scala
     """x with its parts along an axis in a random order (numpy.random.Generator.permutation); of a number `randperm`."""
 def softmax_with_cut_offs(logits: Array, *, temperature: Scalar = 1.0, top_k: Scalar = 0, top_p: Scalar = 1.0, min_p: Scalar = 0.0, typical_p: Scalar = 1.0, epsilon: Scalar = 0.0, eta: Scalar = 0.0, top_n_sigma: Scalar = 0.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The probabilities [B, V] that `sample` draws with; nothing is drawn. Options as of `sample`."""
-def standard_t(df: Array | float, loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def standard_t(df: Array | float, loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution student t of df, loc, scale, numbers or arrays."""
 def stochastic_cast(x: Array, to_element: DType, *, seed: Scalar = None, offset: Scalar = 0, saturate: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x as float16, bfloat16, float8_e4m3fn or float8_e5m2, its mean kept by random rounding."""
-def student_t(df: Array | float, loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def student_t(df: Array | float, loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution student t of df, loc, scale, numbers or arrays."""
 def token_logprobs(logits: Array, tokens: Array, *, top_n: int = 0, temperature: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The logprob [B] of tokens [B] (int64 or int32) under softmax(logits / temperature), with no cut-off."""
@@ -3946,27 +4665,63 @@ def top_p_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = N
     """Logits [B, V], -inf but for the shortest descending prefix whose probability reaches p. `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
 def top_p_renorm(probs: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Probabilities [B, V], 0 but for the shortest descending prefix that reaches p, divided by their sum. `value` is a number or an array [B]; see `SamplingPlan`."""
-def triangular(left: Array | float = 0.0, mode: Array | float = 0.5, right: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def triangular(left: Array | float = 0.0, mode: Array | float = 0.5, right: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution triangular of left, mode, right, numbers or arrays."""
-def trunc_normal(low: Array | float = -2.0, high: Array | float = 2.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def trunc_normal(low: Array | float = -2.0, high: Array | float = 2.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution truncated normal of low, high, numbers or arrays."""
-def truncated_normal(low: Array | float = -2.0, high: Array | float = 2.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def truncated_normal(low: Array | float = -2.0, high: Array | float = 2.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution truncated normal of low, high, numbers or arrays."""
 def typical_p_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Logits [B, V], -inf but for those nearest to the entropy, until they reach typical_p. `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
-def uniform(low: Array | float = 0.0, high: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def uniform(low: Array | float = 0.0, high: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution uniform of low, high, numbers or arrays."""
 def verify_chain(draft_ids: Array, draft_probs: Array, target_probs: Array, *, batch_size: int = ..., steps: int = ..., vocab_size: int = ..., index_element: DType = ..., seed: Scalar = None, offset: Scalar = 0, return_accepted: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """ids [B, S + 1]: the drafted tokens that stay, one drawn after them, then -1; accepted [B] counts the first."""
 def verify_tree(draft_ids: Array, parents: Array, target_probs: Array, *, batch_size: int = ..., nodes: int = ..., vocab_size: int = ..., index_element: DType = ..., seed: Scalar = None, offset: Scalar = 0, return_path: bool = True, return_accepted: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """ids [B, N]: the tokens along the accepted path of a tree and one more, then -1; accepted [B] counts the drafted."""
-def wald(mean: Array | float, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def wald(mean: Array | float, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution wald of mean, scale, numbers or arrays."""
-def weibull(scale: Array | float = 1.0, concentration: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def weibull(scale: Array | float = 1.0, concentration: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution weibull of scale, concentration, numbers or arrays."""
-def weibull_min(scale: Array | float = 1.0, concentration: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def weibull_min(scale: Array | float = 1.0, concentration: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution weibull of scale, concentration, numbers or arrays."""
 # ops.reduce
+class AmaxScaleDescriptor(_AmaxScaleDescriptor):
+    """x has shape `shape`; axis and keepdims are as in `ReduceDescriptor`."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex | Sequence[SupportsIndex] | None = None, keepdims: bool = False, target: DType = ..., limit: SupportsFloat | None = None, eps: SupportsFloat = 0.0, power_of_two: bool = False, inverse: bool = False, element: DType) -> None: ...
+class AverageBackwardDescriptor(_AverageBackwardDescriptor):
+    """As `AverageDescriptor`."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex | Sequence[SupportsIndex] | None = None, keepdims: bool = False, element: DType) -> None: ...
+class AverageDescriptor(_AverageDescriptor):
+    """x has shape `shape`, to which weights broadcast; axis and keepdims are as in `ReduceDescriptor`."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex | Sequence[SupportsIndex] | None = None, keepdims: bool = False, element: DType) -> None: ...
+class PdistDescriptor(_PdistDescriptor):
+    """x has shape (rows, features), y one distance for each pair of rows; p is the order of the norm, 0 or more."""
+    def __init__(self, *, rows: SupportsIndex, features: SupportsIndex, p: SupportsFloat = 2.0, element: DType) -> None: ...
+class ReduceBackwardDescriptor(_ReduceBackwardDescriptor):
+    """x and dx have shape `shape`; axis, keepdims, correction and p are as in `ReduceDescriptor`."""
+    def __init__(self, *, kind: ReduceKind | str, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex | Sequence[SupportsIndex] | None = None, keepdims: bool = False, correction: SupportsIndex = 1, p: SupportsFloat = 2.0, element: DType) -> None: ...
+class ReduceDescriptor(_ReduceDescriptor):
+    """x has shape `shape`; `axis` (an int or a tuple, negative from the end; None: all, (): none) is reduced away."""
+    def __init__(self, *, kind: ReduceKind | str, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex | Sequence[SupportsIndex] | None = None, keepdims: bool = False, correction: SupportsIndex = 1, p: SupportsFloat = 2.0, out_element: DType | None = None, element: DType) -> None: ...
+class ReducePairBackwardDescriptor(_ReducePairBackwardDescriptor):
+    """x and dx have shape `shape`; axis, keepdims and correction are as in `ReducePairDescriptor`."""
+    def __init__(self, *, kind: ReducePairKind | str, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex | Sequence[SupportsIndex] | None = None, keepdims: bool = False, correction: SupportsIndex = 1, element: DType) -> None: ...
+class ReducePairDescriptor(_ReducePairDescriptor):
+    """x has shape `shape`; axis, keepdims and correction are as in `ReduceDescriptor`."""
+    def __init__(self, *, kind: ReducePairKind | str, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex | Sequence[SupportsIndex] | None = None, keepdims: bool = False, correction: SupportsIndex = 1, element: DType) -> None: ...
+class TraceBackwardDescriptor(_TraceBackwardDescriptor):
+    """As `TraceDescriptor`; `shape` is that of dx."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], offset: SupportsIndex = 0, axis1: SupportsIndex = 0, axis2: SupportsIndex = 1, element: DType) -> None: ...
+class TraceDescriptor(_TraceDescriptor):
+    """x has shape `shape`; a diagonal of axis1 and axis2 begins `offset` columns to the right (below 0: rows down)."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], offset: SupportsIndex = 0, axis1: SupportsIndex = 0, axis2: SupportsIndex = 1, element: DType) -> None: ...
+class VecdotBackwardDescriptor(_VecdotBackwardDescriptor):
+    """As `VecdotDescriptor`."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex | Sequence[SupportsIndex] | None = -1, conjugate: bool = True, element: DType) -> None: ...
+class VecdotDescriptor(_VecdotDescriptor):
+    """a and b have shapes that broadcast to `shape`; `axis` (an int, a tuple, None for all) is summed away."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex | Sequence[SupportsIndex] | None = -1, conjugate: bool = True, element: DType) -> None: ...
 def all(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The all of x along `axis` (all axes by default); see `ReducePlan`."""
 def amax(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -4192,6 +4947,45 @@ def vector_norm(x: Array, ord: float = 2, *, axis: int | Sequence[int] | None = 
 def xor_sum(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The xor_sum of x along `axis` (all axes by default), also called reduce_xor; see `ReducePlan`."""
 # ops.scan
+class AlongAxis(_AlongAxis):
+    """Operands have shape `shape`; the scan is along `axis`, negative counting from the end."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex = -1, reverse: bool = False) -> None: ...
+class DiffBackwardDescriptor(_DiffBackwardDescriptor):
+    """The forward's fields."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex = -1, n: SupportsIndex = 1, before: SupportsIndex = 0, after: SupportsIndex = 0, element: DType) -> None: ...
+class DiffDescriptor(_DiffDescriptor):
+    """x has shape `shape`; differences are taken n times along `axis`, negative counting from the end; 0 times: y is x."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex = -1, n: SupportsIndex = 1, before: SupportsIndex = 0, after: SupportsIndex = 0, element: DType) -> None: ...
+class Ediff1dBackwardDescriptor(_Ediff1dBackwardDescriptor):
+    """The forward's fields."""
+    def __init__(self, *, n: SupportsIndex, begin: SupportsIndex = 0, end: SupportsIndex = 0, element: DType) -> None: ...
+class Ediff1dDescriptor(_Ediff1dDescriptor):
+    """x has n elements, to_begin and to_end `begin` and `end`, y those and one for each pair of neighbours."""
+    def __init__(self, *, n: SupportsIndex, begin: SupportsIndex = 0, end: SupportsIndex = 0, element: DType) -> None: ...
+class FiniteGradientDescriptor(_FiniteGradientDescriptor):
+    """x and y have shape `shape`; slopes are along `axis`, whose extent is more than edge_order."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex = -1, edge_order: Literal[1, 2] = 1, element: DType) -> None: ...
+class LinearScanDescriptor(_LinearScanDescriptor):
+    """b and h have shape `shape`; the scan is along `axis`, from the last element to the first if `reverse`."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex = -1, reverse: bool = False, element: DType) -> None: ...
+class ScanBackwardDescriptor(_ScanBackwardDescriptor):
+    """The forward's fields."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex = -1, reverse: bool = False, kind: ScanKind | str = ..., exclusive: bool = False, element: DType) -> None: ...
+class ScanDescriptor(_ScanDescriptor):
+    """x has shape `shape`; the scan is along `axis`, negative counting from the end."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex = -1, reverse: bool = False, kind: ScanKind | str = ..., exclusive: bool = False, element: DType) -> None: ...
+class ScanExtremeBackwardDescriptor(_ScanExtremeBackwardDescriptor):
+    """The forward's fields."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex = -1, reverse: bool = False, kind: ScanExtremeKind | str = ..., element: DType) -> None: ...
+class ScanExtremeDescriptor(_ScanExtremeDescriptor):
+    """x has shape `shape`; the scan is along `axis`, from the last element to the first if `reverse`."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex = -1, reverse: bool = False, kind: ScanExtremeKind | str = ..., element: DType) -> None: ...
+class TrapezoidDescriptor(_TrapezoidDescriptor):
+    """y has shape `shape`; the area is taken along `axis`, negative counting from the end."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex = -1, element: DType) -> None: ...
+class UnwrapDescriptor(_UnwrapDescriptor):
+    """x and y have shape `shape`; neighbours are along `axis`. reverse: the last element is kept, not the first."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex = -1, reverse: bool = False, element: DType) -> None: ...
 def associative_scan(fn: Any, elems: Any, *, reverse: bool = False, axis: int = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[i] = elems[0] fn … fn elems[i] along `axis` (jax.lax.associative_scan), fn an operator's name."""
 def cumlogsumexp(x: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = 0, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -4256,6 +5050,33 @@ def trapz(y: Array, x: Array | None = None, *, dx: Scalar = 1.0, axis: int = -1,
 def unwrap(x: A, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, period: Scalar = 6.283185307179586, discont: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """y = x less a whole number of periods, so that neighbours along `axis` differ by half a period at most."""
 # ops.segment
+class GatherScatterBackwardDescriptor(_GatherScatterBackwardDescriptor):
+    """As of the forward."""
+    def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', kind: GatherScatterKind | str, rows: SupportsIndex, tokens: SupportsIndex, row_shape: SupportsIndex | Sequence[SupportsIndex], padding_idx: SupportsIndex | None = None, by_frequency: bool = False, with_empty: bool = False, element: DType) -> None: ...
+class GatherScatterDescriptor(_GatherScatterDescriptor):
+    """x is [rows, *row_shape], src and weight [tokens], y [num_segments, *row_shape]; see `Segmented` for `by`."""
+    def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', kind: GatherScatterKind | str, rows: SupportsIndex, tokens: SupportsIndex, row_shape: SupportsIndex | Sequence[SupportsIndex], padding_idx: SupportsIndex | None = None, by_frequency: bool = False, with_empty: bool = False, element: DType) -> None: ...
+class SegmentIndexDescriptor(_SegmentIndexDescriptor):
+    """Tokens in segments one after the other; see `Segmented` for `by`, offsets where not given."""
+    def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'offsets', kind: SegmentIndexKind | str, tokens: SupportsIndex, length: SupportsIndex = 0, absent: SupportsIndex = -1, element: DType = ...) -> None: ...
+class SegmentOrderDescriptor(_SegmentOrderDescriptor):
+    """ids are [tokens], fan tokens a row (the experts of one row of x). absent: what rows have behind the last."""
+    def __init__(self, *, tokens: SupportsIndex, num_segments: SupportsIndex, fan: SupportsIndex = 1, absent: SupportsIndex = -1, others: bool = False, element: DType = ...) -> None: ...
+class SegmentReduceBackwardDescriptor(_SegmentReduceBackwardDescriptor):
+    """As of the forward; what a segment without tokens got has no gradient."""
+    def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', kind: SegmentKind | str, tokens: SupportsIndex, row_shape: SupportsIndex | Sequence[SupportsIndex], with_initial: bool = False, with_empty: bool = False, element: DType) -> None: ...
+class SegmentReduceDescriptor(_SegmentReduceDescriptor):
+    """x is [tokens, *row_shape], y [num_segments, *row_shape]; see `Segmented` for `by`."""
+    def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', kind: SegmentKind | str, tokens: SupportsIndex, row_shape: SupportsIndex | Sequence[SupportsIndex], with_initial: bool = False, with_empty: bool = False, element: DType) -> None: ...
+class SegmentSoftmaxBackwardDescriptor(_SegmentSoftmaxBackwardDescriptor):
+    """As of the forward."""
+    def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', kind: SegmentSoftmaxKind | str, tokens: SupportsIndex, row_shape: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
+class SegmentSoftmaxDescriptor(_SegmentSoftmaxDescriptor):
+    """x and y are [tokens, *row_shape]; see `Segmented` for `by`."""
+    def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', kind: SegmentSoftmaxKind | str, tokens: SupportsIndex, row_shape: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
+class Segmented(_Segmented):
+    """Tokens in num_segments segments; `by` says what the index has."""
+    def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids') -> None: ...
 def dense_to_jagged(dense: Array, offsets: Array, total: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """values[offsets[b] + l, ...] = dense[b, l, ...] (fbgemm's), 0 where l is behind the end of dense."""
 def gather_scatter_backward(dy: Array, x: Array, src: Array, index: Array | None = None, weight: Array | None = None, arg: Array | None = None, count: Array | None = None, *, num_segments: int = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', kind: GatherScatterKind | str = ..., rows: int = ..., tokens: int = ..., row_shape: int | Sequence[int] = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, return_dx: bool = True, return_dweight: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -4322,6 +5143,18 @@ def segment_topk(x: Array, offsets: Array, k: int, largest: bool = True, *, out:
 def topk_varlen(x: Array, lengths: Array, k: int, *, offsets: Array | None = None, page_table: Array | None = None, page_size: int = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The k largest of the first lengths[r] elements of every row r of x, and where they stand: [rows, k] each."""
 # ops.softmax
+class GumbelSoftmaxDescriptor(_GumbelSoftmaxDescriptor):
+    """x and y have shape `shape`; the categories lie along `axis`."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex = -1, hard: bool = False, element: DType) -> None: ...
+class MaskedSoftmaxDescriptor(_MaskedSoftmaxDescriptor):
+    """x has shape `shape`; the sum is along `axis`. out_element: default `element`; float32 for 16-bit operands."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex = -1, log: bool = False, causal: bool = False, diagonal: SupportsIndex = 0, safe: bool = False, out_element: DType | None = None, element: DType) -> None: ...
+class SoftmaxDescriptor(_SoftmaxDescriptor):
+    """x has shape `shape`; the sum is along `axis`, negative counting from the end."""
+    def __init__(self, *, kind: SoftmaxKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex = -1, element: DType) -> None: ...
+class SparsemaxDescriptor(_SparsemaxDescriptor):
+    """x and y have shape `shape`; Σ y = 1 along `axis`."""
+    def __init__(self, *, kind: SparsemaxKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex = -1, element: DType) -> None: ...
 def entmax15(x: A, *, shape: int | Sequence[int] = ..., axis: int = -1, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """Probabilities max(scale x / 2 - t, 0)² along `axis`, with t such that their sum is 1; see `SparsemaxPlan`."""
 def gumbel_softmax(x: Array, *, axis: int = -1, hard: bool = False, tau: Scalar = 1.0, seed: Scalar = None, offset: Scalar = 0, return_soft: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -4347,6 +5180,39 @@ def sparsemax(x: A, *, shape: int | Sequence[int] = ..., axis: int = -1, scale: 
 def sparsemax_backward(dy: A, y: Array, *, kind: SparsemaxKind | str = ..., shape: int | Sequence[int] = ..., axis: int = -1, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """dx = scale w (dy - Σ w dy / Σ w) with w = [y > 0] for sparsemax, √y for entmax15."""
 # ops.sort
+class BinIndexDescriptor(_BinIndexDescriptor):
+    """x and y have shape `shape`. none: what y is for an element in no bin, below 0."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], bins: SupportsIndex, closed: bool = True, element: DType, none: SupportsIndex = -1) -> None: ...
+class BinsDescriptor(_BinsDescriptor):
+    """x has shape `shape` and is put into `bins` bins. closed: the last bin has its upper edge, too."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], bins: SupportsIndex, closed: bool = True, element: DType) -> None: ...
+class MemberDescriptor(_MemberDescriptor):
+    """x and y have shape `shape`, elements are `count` in a row. invert: y is whether x is not among them."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], count: SupportsIndex, invert: bool = False, element: DType) -> None: ...
+class RowDescriptor(_RowDescriptor):
+    """Operands have shape `shape`; rows are along `axis`, negative counting from the end."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex = -1) -> None: ...
+class SearchsortedDescriptor(_SearchsortedDescriptor):
+    """sorted_sequence has shape `shape`, values and index `values_shape`."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], values_shape: SupportsIndex | Sequence[SupportsIndex], right: bool = False, index_element: DType = ..., element: DType) -> None: ...
+class SortBackwardDescriptor(_SortBackwardDescriptor):
+    """dx has shape `shape`, dy and indices `picked_shape`: that with other rows along `axis`, or without the axis."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex = -1, picked_shape: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
+class SortDescriptor(_SortDescriptor):
+    """x has shape `shape`; rows are along `axis`, sorted upwards or, if `descending`, downwards."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex = -1, descending: bool = False, start: SupportsIndex = 0, stop: SupportsIndex | None = None, element: DType) -> None: ...
+class SortedPlaceDescriptor(_SortedPlaceDescriptor):
+    """x has shape `shape` and rows sorted along `axis`; place has one element along it."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex = -1, kind: SortedPlaceKind | str, element: DType) -> None: ...
+class SortedQuantileDescriptor(_SortedQuantileDescriptor):
+    """x has shape `shape` and rows sorted along `axis`; y has q's shape, of one axis or none, then x's without it."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex = -1, q_shape: SupportsIndex | Sequence[SupportsIndex] = ..., interpolation: Literal['linear', 'lower', 'higher', 'nearest', 'midpoint', 'inverted_cdf', 'averaged_inverted_cdf', 'closest_observation', 'interpolated_inverted_cdf', 'hazen', 'weibull', 'median_unbiased', 'normal_unbiased'] = 'linear', percent: bool = False, ignore_nan: bool = False, element: DType) -> None: ...
+class TopkDescriptor(_TopkDescriptor):
+    """x has shape `shape`, y and indices k elements along `axis`: the largest or, if not `largest`, the smallest."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex = -1, k: SupportsIndex, largest: bool = True, element: DType) -> None: ...
+class UniqueConsecutiveDescriptor(_UniqueConsecutiveDescriptor):
+    """x is a row of n elements, of whose runs of equal ones at most `size` are given, by default n."""
+    def __init__(self, *, n: SupportsIndex, size: SupportsIndex | None = None, equal_nan: bool = False, element: DType) -> None: ...
 def approx_max_k(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, k: int = ..., return_y: bool = True, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The k largest elements of every row, exactly (jax.lax.approx_max_k); see `TopkPlan`."""
 def approx_min_k(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, k: int = ..., return_y: bool = True, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:

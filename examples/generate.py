@@ -1,7 +1,7 @@
 """Continue a batch of prompts, each row with a sampler of its own, and show how likely every byte was.
 
     python examples/generate.py                       # random weights on the NumPy backend: a few seconds
-    python examples/generate.py --train 300           # the model of train_gpt.py, trained for so many steps first
+    python examples/generate.py --train 250           # the model of train_gpt.py, trained for so many steps first
     python examples/generate.py --preset gpu --torch  # on a CUDA device, logits and what is drawn as torch tensors
 
 Temperature, top-k, top-p, min-p, repetition penalty and seed are arrays with a number for each row, so that requests

@@ -71,7 +71,7 @@ class Preset:
 
 PRESETS = {
     "cpu": Preset(
-        d=128, layers=2, heads=4, kv_heads=2, ffn=352, context=128, batch=16, steps=300,
+        d=128, layers=2, heads=4, kv_heads=2, ffn=352, context=128, batch=16, steps=250,
         learning_rate=3e-3, compute="float32", eval_batches=8,
     ),
     "gpu": Preset(

@@ -1,7 +1,7 @@
 """Train and sample a Llama-style byte model with plans alone.
 
-    python examples/train_gpt.py                      # preset cpu on the NumPy backend: under 3 minutes on 2 cores
-    python examples/train_gpt.py --preset gpu         # on a CUDA device
+    python examples/train_gpt.py                 # preset cpu on the NumPy backend: under 3 minutes on two busy cores
+    python examples/train_gpt.py --preset gpu    # on a CUDA device
 
 The text is the source of the Python standard library (or --text FOLDER), every tenth file held out. Ends with the
 held-out loss in nats per byte, a loss curve, a sample, and what ran: backend, device, kernel SKUs.

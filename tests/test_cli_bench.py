@@ -137,6 +137,7 @@ def test_every_family_has_a_smoke_run(plan: type[Plan]) -> None:
 def test_doctor(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     status, out, _ = call(capsys, "doctor", *CPU)
     families = {plan.op.partition(".")[0] for plan in registry.plans().values()}
+    assert "\ndevices      \n" not in out
     assert status == 0 and out.count("\nok ") == len(families) and f"{len(families)} of {len(families)} families" in out
 
     def broken(self: Plan, args: object) -> None:
@@ -193,6 +194,7 @@ def test_search(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = call(capsys, "ops", "--search", "softmax")
     assert status == 0 and out.splitlines()[0].startswith("softmax ") and "log_softmax" in out
     assert "gelu_tanh" in call(capsys, "ops", "--search", "GELU")[1]
+    assert all(line.endswith((".", "…", ":", ")")) for line in call(capsys, "ops", "--search", "norm")[1].splitlines())
     found = json.loads(call(capsys, "ops", "--search", "rotary", "--json")[1])
     assert "rope" in [row["name"] for row in found] and all(set(row) == {"name", "op", "says"} for row in found)
     status, out, err = call(capsys, "ops", "--search", "sofmax")

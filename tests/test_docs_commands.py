@@ -71,6 +71,7 @@ def test_a_command_of_this_package_is_understood(page: str, command: str, capsys
         options = parsed(words)
     except SystemExit:
         raise AssertionError(f"{page}: {command}: {capsys.readouterr().err}") from None
+    assert all(re.fullmatch(r"sm_\w+", target) for target in getattr(options, "arch", None) or ()), f"{page}: {command}"
     if options.command in QUICK and not any(word.isupper() or "…" in word for word in words):
         assert main(words) == 0, f"{page}: {command}: {capsys.readouterr().err}"
         assert capsys.readouterr().out

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
+import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -55,7 +57,7 @@ def test_import_is_light() -> None:
         "assert 'FlashSdpaPlan' in dir(baracuda_py)\n"
         "new = {m.partition('.')[0] for m in sys.modules.keys() - before}\n"
         "heavy = new & {'numpy', 'ml_dtypes', 'cupy', 'torch', 'jax', 'cuda'}\n"
-        "light = {'baracuda_py._exports', 'baracuda_py._forking'}\n"
+        "light = {'baracuda_py._absent', 'baracuda_py._exports', 'baracuda_py._forking'}\n"
         "pages = [m for m in sys.modules if m.startswith('baracuda_py.') and m not in light]\n"
         "assert not heavy and not pages, (heavy, pages)\n"
         "baracuda_py.rms_norm\n"
@@ -74,6 +76,21 @@ def test_names_resolve() -> None:
         assert value.__name__ == name or not inspect.isclass(value), "only functions have further names"
     with pytest.raises(AttributeError, match="no attribute 'nope'"):
         baracuda_py.nope  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("module", "word", "says"),
+    [
+        ("baracuda_py", "rmsnorm", "did you mean rms_norm"), ("baracuda_py", "cholesky", "did you mean cholesky_ex"),
+        ("baracuda_py.nn.functional", "bilinea", "did you mean bilinear"), ("baracuda_py", "_hidden", "'_hidden'$"),
+        ("baracuda_py", "convolution_of_nothing", "ops --search"),
+    ],
+)  # fmt: skip
+def test_a_name_that_is_not_there_names_the_one_meant(module: str, word: str, says: str) -> None:
+    found = importlib.import_module(module)
+    with pytest.raises(AttributeError, match=says) as caught:
+        getattr(found, word)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
 def test_exports_have_docstrings() -> None:

@@ -53,6 +53,7 @@ def test_what_the_page_says() -> None:
     text = inspect.getdoc(bc.rms_norm) or ""
     assert "weight    [*normalized_shape], weight_element, any strides, optional" in text
     assert "of x, residual, weight, by rms_norm_backward (RMSNormBackwardPlan)" in text
+    assert "weight = rng.standard_normal(8, dtype=np.float32)" in text  # of the last axis, as models have it
     assert "rstd  [*batch_shape], acc, dense; with return_rstd" in text
     assert "eps             float, by default 1e-06" in text
     assert "Gradient\n    none" in (inspect.getdoc(bc.eq) or "")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from baracuda_py._exports import EXPORTS
 
 HERE = Path(__file__).resolve().parent
 USED = """
@@ -50,6 +53,32 @@ def _run(environment: dict[str, str], *words: str) -> subprocess.CompletedProces
 def test_it_runs_compiles_and_is_checked(installed: dict[str, str]) -> None:
     done = _run(installed, "-c", USED)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("name", "plan"), [("mix", "MixPlan"), ("range_pool", "RangePoolPlan")])
+def test_the_pages_that_contributing_shows_work(
+    name: str, plan: str, installed: dict[str, str], tmp_path: Path
+) -> None:
+    """As a page of another package, because one of this package would be exported; no function here has its name."""
+    text = (HERE.parent / "CONTRIBUTING.md").read_text()
+    page, kernel = (
+        next(
+            block
+            for block in re.findall(rf"```{kind}\n(.*?)```", text, re.DOTALL)
+            if block.lstrip('"/ ').startswith(name)
+        )
+        for kind in ("python", "cpp")
+    )
+    page = re.sub(r"^from \.\.\.", "from baracuda_py.", page, flags=re.MULTILINE)
+    page = re.sub(rf'"\w+([./]){name}', rf'"my_ops\1{name}', page)
+    (tmp_path / "my_package/pages.py").write_text(page)
+    (tmp_path / f"my_package/kernels/{name}.cu").write_text(kernel)
+    used = (
+        f"from my_package.pages import {plan}; from baracuda_py.testing import exercise; exercise({plan}, examples=1)"
+    )
+    done = _run(installed, "-c", used)
+    assert done.returncode == 0, done.stderr
+    assert not {name, plan} & EXPORTS.keys()
 
 
 def test_the_command_line_knows_it(installed: dict[str, str]) -> None:

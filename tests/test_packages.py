@@ -16,6 +16,7 @@ ROOT = Path(baracuda_py.__file__).parent
 
 PACKAGES = {  # lowest first
     "_forking": "What a forked child must not find half done.",
+    "_absent": "The error for a name that is not there.",
     "_exports": "The generated table of public names.",
     "__init__": "The public names, each imported when it is first used.",
     "interop": "What CuPy, torch and JAX say of arrays and streams, asked where they are loaded.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import inspect
 import re
 import subprocess
@@ -17,7 +18,8 @@ import pytest
 
 import baracuda_py
 from baracuda_py._exports import EXPORTS
-from baracuda_py.core.signatures import NAMES
+from baracuda_py.core.preference import PlanPreference
+from baracuda_py.core.signatures import NAMES, accepted
 
 STUB = ast.parse((Path(baracuda_py.__file__).parent / "__init__.pyi").read_text())
 WRITTEN = {node.name: node for node in STUB.body if isinstance(node, ast.FunctionDef)}
@@ -159,23 +161,75 @@ import baracuda_py as bc
 x: npt.NDArray[np.float32] = np.zeros((3, 4), np.float32)
 y: npt.NDArray[np.float32] = bc.silu(x)
 z: npt.NDArray[np.float32] = bc.rms_norm(bc.softmax(x), eps=1e-5)
-bad: int = bc.silu(x)
-worse: str = bc.rms_norm(x)
-bc.silu([1.0, 2.0])
+bad: int = bc.silu(x)  # wrong
+worse: str = bc.rms_norm(x)  # wrong
+bc.silu([1.0, 2.0])  # wrong
 pair = bc.rms_norm(x, return_rstd=True)
+bc.cast(x, np.float16)
+bc.cast(x, 16)  # wrong
+"""
+
+DESCRIBED = """
+import ml_dtypes
+import numpy as np
+
+import baracuda_py as bc
+
+desc = bc.RMSNormDescriptor(batch_shape=[8, 512], normalized_shape=64, element="bfloat16")
+bc.RMSNormDescriptor(batch_shape=np.zeros(3).shape, normalized_shape=(np.int64(64),), element=np.float32)
+bc.RMSNormDescriptor(batch_shape=(), normalized_shape=64, eps=np.float32(1e-5), element=np.dtype("float32"))
+bc.RMSNormDescriptor(batch_shape=(), normalized_shape=64, weight_element=None, element=ml_dtypes.bfloat16)
+bc.RMSNormDescriptor(batch_shape=(), normalized_shape=64, element=np.zeros(3))
+bc.UnaryDescriptor(kind="silu", shape=4, element="f4")
+bc.UnaryDescriptor(kind=bc.UnaryKind.SILU, shape=4, element=bc.ElementKind.F32)
+bc.MseLossDescriptor(shape=[3, 4], reduction="mean", element="float32")
+bc.KthvalueDescriptor(shape=[3, 4], k=2, element="float32")
+plan = bc.RMSNormPlan.select(desc, bc.PlanPreference(max_arch="sm80", prefer_backend="numpy"), device="cpu")
+if isinstance(plan.desc, bc.RMSNormDescriptor):
+    shape: tuple[int, ...] = plan.desc.normalized_shape
+element: bc.ElementKind = desc.element
+bc.silu(np.zeros(3), preference=plan.preference)
+bc.RMSNormDescriptor(batch_shape=(), normalized_shape=64, element=3)  # wrong
+bc.RMSNormDescriptor(batch_shape=(), normalized_shap=64, element="float32")  # wrong
+bc.RMSNormDescriptor(batch_shape=(), normalized_shape="64", element="float32")  # wrong
+bc.RMSNormDescriptor(batch_shape=(), normalized_shape=6.4, element="float32")  # wrong
+bc.RMSNormDescriptor(batch_shape=(), normalized_shape=64)  # wrong
+bc.RMSNormDescriptor((), 64, element="float32")  # wrong
+bc.UnaryDescriptor(kind=4, shape=4, element="float32")  # wrong
+bc.MseLossDescriptor(shape=[3, 4], reduction="men", element="float32")  # wrong
+bc.KthvalueDescriptor(shape=[3, 4], k="2", element="float32")  # wrong
+bc.PlanPreference(max_arch=8.0)  # wrong
+held: int = desc.element  # wrong
 """
 
 
-def test_results_are_typed_by_what_goes_in(tmp_path: Path) -> None:
-    """Under mypy a result is an array of the operand's kind, and nothing else."""
+@pytest.mark.parametrize("text", [TYPED, DESCRIBED], ids=["functions", "descriptors"])
+def test_a_type_checker_sees_what_is_wrong(text: str, tmp_path: Path) -> None:
+    """Under mypy a result is an array of the operand's kind; a descriptor is made with what its fields take."""
     pytest.importorskip("mypy")
     file = tmp_path / "typed.py"
-    file.write_text(TYPED)
+    file.write_text(text)
     command = [sys.executable, "-m", "mypy", str(file)]
     root = Path(baracuda_py.__file__).parents[1]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=600)
     found = [int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error:" in line]
-    wrong = [
-        number for number, line in enumerate(TYPED.splitlines(), 1) if line.startswith(("bad", "worse", "bc.silu("))
-    ]
-    assert found == wrong, done.stdout + done.stderr
+    wrong = [number for number, line in enumerate(text.splitlines(), 1) if line.endswith("# wrong")]
+    assert sorted({*found}) == wrong, done.stdout + done.stderr
+
+
+def test_what_is_right_for_a_type_checker_runs() -> None:
+    """And what it finds wrong is refused, but for the type of a name."""
+    for line in DESCRIBED.splitlines():
+        if not line.endswith("# wrong"):
+            continue
+        if line.startswith("bc."):
+            with pytest.raises((TypeError, baracuda_py.BaracudaError)):
+                exec(line, {"bc": baracuda_py})
+    exec("\n".join(line for line in DESCRIBED.splitlines() if not line.endswith("# wrong")), {})
+
+
+def test_a_preference_is_made_with_what_its_fields_take() -> None:
+    tree = ast.parse(inspect.getsource(PlanPreference))
+    (made,) = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "__init__")
+    said = {name: text.replace("SupportsIndex", "int") for name, text, _ in parameters(made)[1:]}
+    assert said == {field.name: accepted(field) for field in dataclasses.fields(PlanPreference)}

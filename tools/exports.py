@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import dataclasses
 import enum
 import importlib
 import inspect
@@ -21,7 +22,7 @@ from baracuda_py import named_plans  # noqa: E402
 from baracuda_py.calls.exported import is_exported  # noqa: E402
 from baracuda_py.core import Args, Descriptor, Plan  # noqa: E402
 from baracuda_py.core.args import arrays_of  # noqa: E402
-from baracuda_py.core.signatures import with_key  # noqa: E402
+from baracuda_py.core.signatures import accepted, with_key  # noqa: E402
 from baracuda_py.expressions.elementwise import Expression  # noqa: E402
 
 FRAME = {
@@ -92,8 +93,9 @@ def sections(lines: Iterable[tuple[str, str]], indent: str = "") -> str:
 
 
 STUB = {  # names that annotations of functions use → where the stub has them from
-    "Any": "typing", "Literal": "typing", "Callable": "collections.abc", "Mapping": "collections.abc",
-    "Sequence": "collections.abc", "dataclass": "dataclasses", "Array": ".core.args", "Scalar": ".core.args",
+    "Any": "typing", "Literal": "typing", "SupportsFloat": "typing", "SupportsIndex": "typing",
+    "Callable": "collections.abc", "Mapping": "collections.abc", "Sequence": "collections.abc",
+    "dataclass": "dataclasses", "Array": ".core.args", "Scalar": ".core.args",
     "Arrays": ".core.signatures", "DType": ".core.signatures", "Out": ".core.signatures", "Stream": ".core.signatures",
 }  # fmt: skip
 BUILTINS = {"A", "None", "bool", "complex", "dict", "float", "int", "list", "object", "str", "tuple", "type"}
@@ -198,12 +200,31 @@ def summary(value: Any) -> str:
     return '"""' + first.replace("\\", "\\\\").replace('"', "'") + '"""'
 
 
-def declaration(name: str, value: type[Any]) -> str:
-    """A class that is made from the table of names, with the fields that its base has not."""
+WIDER = {"int": "SupportsIndex", "float": "SupportsFloat"}  # numbers of any package
+
+
+def constructor(descriptor: type[Descriptor]) -> inspect.Signature:
+    """What a descriptor is made with: the fields as keywords, of the types that their checks take."""
+    made = []
+    for field in dataclasses.fields(descriptor):
+        said = ast.parse(accepted(field), mode="eval")
+        for node in ast.walk(said):
+            if isinstance(node, ast.Name):
+                node.id = WIDER.get(node.id, node.id)
+        default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+        kind = inspect.Parameter.KEYWORD_ONLY
+        made.append(inspect.Parameter(field.name, kind, default=default, annotation=ast.unparse(said)))
+    return inspect.Signature(made, return_annotation="None")
+
+
+def declaration(name: str, value: type[Any], base: str, exports: dict[str, str]) -> str:
+    """A class in the stub. A descriptor is made with whatever its fields take; what they hold its base says."""
     own = named_plans.NAMES[named_plans.DESCRIPTORS[name]].more if name in named_plans.DESCRIPTORS else ()
     head = "@dataclass(frozen=True, kw_only=True)\n" if own else ""
     body = "".join(f"    {field}: Any\n" for field in own)
-    return f"{head}class {name}({value.__bases__[-1].__name__}):\n    {summary(value)}\n{body}"
+    if issubclass(value, Descriptor):
+        body += f"    def __init__{signature(constructor(value), exports).replace('(', '(self, ', 1)}: ...\n"
+    return f"{head}class {name}({base}):\n    {summary(value)}\n{body}"
 
 
 def in_jax(names: list[str], exports: dict[str, str]) -> str:
@@ -226,13 +247,16 @@ def render() -> dict[Path, str]:
     """The generated files."""
     exports = collect()
     table = sections(((where, f'    "{name}": "{where}",\n') for name, where in exports.items()), "    ")
-    classes, named, functions, mirrored = [], [], [], []
+    classes, made, functions, mirrored = [], [], [], []
     for name, where in exports.items():
         value = getattr(importlib.import_module(f"baracuda_py.{where}"), name)
         if hasattr(value, "plan") and not inspect.isclass(value):
             mirrored.append(name)
         if where == "named_plans":
-            named.append((where, declaration(name, value)))
+            made.append((where, declaration(name, value, value.__bases__[-1].__name__, exports)))
+        elif inspect.isclass(value) and issubclass(value, Descriptor):
+            classes.append((where, f"from .{where} import {name} as _{name}\n"))
+            made.append((where, declaration(name, value, f"_{name}", exports)))
         elif inspect.isclass(value):
             classes.append((where, f"from .{where} import {name} as {name}\n"))
         elif isinstance(value, Expression):
@@ -241,7 +265,7 @@ def render() -> dict[Path, str]:
             functions.append((where, typed(value, name, exports)))
     head = f"# {MADE}\n# ruff: noqa: E501, I001\n# fmt: off\n"
     used = "import builtins\n" + "".join(f"from {where} import {name}\n" for name, where in STUB.items())
-    imports, written = sections(sorted(classes)), sections([*named, *functions])
+    imports, written = sections(sorted(classes)), sections([*made, *functions])
     used += "".join(f"from typing import {name}\n" for name in ("Protocol", "TypeVar", "overload"))
     inner = "from . import nn as nn\nfrom . import serving as serving\n"
     stub = f"{head}{used}\n{inner}\n{imports}{KIND}\n__version__: str\n\n{written}"

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ops_reference import folder, markdown, signature
+from ops_reference import LINE, folder, markdown, signature
 
 import baracuda_py
 from baracuda_py._exports import EXPORTS
@@ -68,7 +68,7 @@ def _parts(name: str, function: Function) -> Iterator[str]:
     if isinstance(function, Expression):
         yield f"A formula, of which [named formulas](../ops/formulas.md#{name}) says more."
         return
-    call = textwrap.fill(f"{name}({signature(function)})", 116, subsequent_indent=" " * 4, break_on_hyphens=False)
+    call = textwrap.fill(f"{name}({signature(function)})", LINE, subsequent_indent=" " * 4, break_on_hyphens=False)
     yield f"```python\n{call}\n```"
     plan = plan_of(function)
     if plan is not None:

@@ -54,6 +54,7 @@ def _families() -> dict[str, list[type[Plan]]]:
     return found
 
 
+LINE = 98  # characters of code that stand whole on a page of the site (docs/site.css)
 _FORMULAS = """# named formulas
 
 Functions that are [formulas](../expressions.md): one launch, arrays broadcast with one another, any strides, every
@@ -166,8 +167,8 @@ def _signatures(functions: dict[str, Function]) -> list[str]:
     blocks = []
     for given, names in groups.items():
         name = names[0] if len(names) == 1 else "f"
-        call = textwrap.fill(f"{name}({given})", 116, subsequent_indent=" " * 4, break_on_hyphens=False)
-        more = textwrap.wrap(f"f is one of {', '.join(names)}", 112, initial_indent="# ", subsequent_indent="# ")
+        call = textwrap.fill(f"{name}({given})", LINE, subsequent_indent=" " * 4, break_on_hyphens=False)
+        more = textwrap.wrap(f"f is one of {', '.join(names)}", LINE - 4, initial_indent="# ", subsequent_indent="# ")
         blocks.append("\n".join([*(more if len(names) > 1 else []), call]))
     return ["```python", *blocks, "```"]
 

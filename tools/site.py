@@ -43,6 +43,15 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     markdown = re.sub(
         r"\[([^\]]+)\]\((?:\.\./)+(?:examples|kernels|benchmarks)/[^)]*\)", r"\1", markdown
     )  # not on the site
+    if page.file.src_uri == "ops.md":
+        markdown = re.sub(r"^\| \[(\w+)\]\(ops/\1\.md\).*$", _linked, markdown, flags=re.MULTILINE)
+    if page.parent is None:  # a tab of one page: a column with its name alone would stand beside it
+        page.meta["hide"] = ["navigation"]
     if page.file.src_uri in ADDED:  # which link into docs/ from outside
         markdown = re.sub(r"\(docs/([^)\s]+)\)", r"(\1)", markdown)
     return markdown
+
+
+def _linked(row: re.Match[str]) -> str:
+    """A family's row of the table of ops, in which each function leads to its entry."""
+    return re.sub(r"`(\w+)`", rf"[`\1`](functions/{row[1]}.md#\1)", row[0])

@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     facts["device"] = f"{device} ({device.name})"
     if not options.json:
         for name, value in facts.items():
-            print(f"{name:<12} {'; '.join(map(str, value)) if isinstance(value, list) else value}")
+            print(f"{name:<12} {'; '.join(map(str, value)) or 'none' if isinstance(value, list) else value}")
         print()
     plans = chosen()
     found = []

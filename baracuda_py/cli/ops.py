@@ -6,6 +6,7 @@ import argparse
 import inspect
 import json
 import re
+import textwrap
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
@@ -78,5 +79,5 @@ def _search(word: str, as_json: bool) -> int:
         print(json.dumps([dict(zip(("name", "op", "says"), row, strict=True)) for row in rows], indent=1))
         return 0
     for name, op, text in rows:
-        print(f"{name:<28} {op:<28} {text[:100]}")
+        print(f"{name:<28} {op:<28} {textwrap.shorten(text, 100, placeholder=' …')}")
     return 0

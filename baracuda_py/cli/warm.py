@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     """Compile, and say what was compiled, what spills and what failed."""
     for target in options.arch or ():
         if not re.fullmatch(r"sm_\d{2,3}[af]?", target):
-            raise BaracudaError(f"{target!r} is not a target such as sm_80, sm_90a or sm_120")
+            raise BaracudaError(f"{target!r} is not a target such as sm_80, sm_90a or sm_120; ops stand before --arch")
     start = time.perf_counter()
     bar: list[Progress] = []
 

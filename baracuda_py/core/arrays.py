@@ -21,7 +21,7 @@ from .checked import MAX_AXES, failure, shown, whole, wholes
 from .element import ElementKind
 from .errors import BaracudaError, InvalidProblemError, UnsupportedError
 from .exchange import Exchange, exchange_of, on_host
-from .host_memory import stored_as
+from .host_memory import memory_of
 from .tensor import TensorRef, addressable, dense_strides
 from .unreadable import jax_place, refuse, refuse_wrapper
 
@@ -330,8 +330,7 @@ def to_numpy(array: Any) -> np.ndarray:
     if isinstance(array, TensorRef):
         return _ref_to_numpy(array)
     if package_name(type(array)) == "torch":
-        plain, (stored, carried) = array.detach(), stored_as(array.dtype)
-        return plain.numpy() if carried is None else plain.view(carried).numpy().view(stored)  # type: ignore[no-any-return]
+        return memory_of(array.detach())
     return np.asarray(array)
 
 

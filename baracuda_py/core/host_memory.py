@@ -40,16 +40,35 @@ def plain_memory(array: Any) -> np.ndarray | None:
     at = array.data_ptr()
     if not at or at % array.element_size():
         return None
-    stored, carried = stored_as(array.dtype)
-    plain = array.detach()
-    return plain.numpy() if carried is None else plain.view(carried).numpy().view(stored)  # type: ignore[no-any-return]
+    return memory_of(array.detach())
+
+
+class _Memory:
+    """A tensor's memory in NumPy's words, and the tensor, which keeps it."""
+
+    __slots__ = ("__array_interface__", "tensor")
+
+    def __init__(self, tensor: Any, typestr: str, itemsize: int) -> None:
+        self.tensor = tensor
+        self.__array_interface__ = {
+            "version": 3, "shape": tuple(tensor.shape), "strides": tuple([s * itemsize for s in tensor.stride()]),
+            "typestr": typestr, "data": (tensor.data_ptr(), False),
+        }  # fmt: skip
+
+
+def memory_of(tensor: Any) -> np.ndarray:
+    """The memory of a tensor of the host, which autograd does not follow, as a NumPy array.
+
+    Not by `Tensor.numpy`, which forbids for good that the tensor's storage is resized: FSDP does that to gathered
+    parameters.
+    """
+    stored, typestr = _stored_as(tensor.dtype)
+    array: np.ndarray = np.asarray(_Memory(tensor, typestr, stored.itemsize))
+    return array if stored.isbuiltin == 1 else array.view(stored)
 
 
 @memo()
-def stored_as(dtype: Any) -> tuple[np.dtype, Any]:
-    """NumPy's dtype for one of torch, and the integers of torch that carry it where `numpy()` has no such dtype."""
-    torch = sys.modules["torch"]
-    kind = ElementKind.of(dtype)
-    if kind.dtype.isbuiltin == 1:
-        return kind.dtype, None
-    return kind.dtype, torch.int16 if kind.itemsize == 2 else torch.uint8
+def _stored_as(dtype: Any) -> tuple[np.dtype, str]:
+    """NumPy's dtype for one of torch, and what its protocol calls it: integers where it is not NumPy's own."""
+    stored = ElementKind.of(dtype).dtype
+    return stored, stored.str if stored.isbuiltin == 1 else f"<u{stored.itemsize}"

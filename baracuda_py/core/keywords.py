@@ -190,15 +190,23 @@ def name_keywords(cls: type) -> None:
     fields = [f for f in dataclasses.fields(cls) if f.init]
     names = [f.name for f in fields]
     # Fields of formulas have a user's names, none of which begins with two underscores: all that is not a field does.
-    head = ", ".join(f.name + ("" if f.default is dataclasses.MISSING else f"=__DEFAULTS[{f.name!r}]") for f in fields)
+    required = [f.name for f in fields if f.default is dataclasses.MISSING]
+    head = ", ".join(f"{n}=__GIVE" if n in required else f"{n}=__DEFAULTS[{n!r}]" for n in names)
     plain = not hasattr(cls, "__post_init__")
     given = ", ".join(f"{n}={n}" for n in names)
     body = [f"__self.{n} = {n}" for n in names] if plain else [f"__MADE(__self, {given})"]
-    refused = "    if __unknown: raise __REFUSE(__NAME, __unknown, __NAMES)"
-    lines = [f"def __init__(__self, *, {head}, **__unknown):", refused]
+    lines = [
+        f"def __init__(__self, *, {head}, **__unknown):",
+        "    if __unknown: raise __REFUSE(__NAME, __unknown, __NAMES)",  # before Python sees what is missing for a slip
+    ]
+    if required:
+        missing = " or ".join(f"{n} is __GIVE" for n in required)
+        lines.append(f"    if {missing}: __MADE(__self, **__GIVEN(locals()))")
+    give = object()
     space: dict[str, Any] = {
         "__DEFAULTS": {f.name: f.default for f in fields}, "__MADE": made, "__REFUSE": unknown_keywords,
-        "__NAME": cls.__name__, "__NAMES": names,
+        "__NAME": cls.__name__, "__NAMES": names, "__GIVE": give,
+        "__GIVEN": lambda values: {n: values[n] for n in names if values[n] is not give},
     }  # fmt: skip
     exec(compile("\n".join([*lines, *(f"    {line}" for line in body)]), f"<{cls.__name__}>", "exec"), space)
     init = space["__init__"]

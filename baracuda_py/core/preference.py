@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from .checked import Checked, checked, shown
 from .descriptor import choice, flag, integer
@@ -35,9 +35,16 @@ class PlanPreference(Checked):
 
     max_workspace_bytes: int | None = integer(None, minimum=0)
     prefer_backend: BackendKind | None = choice(BackendKind, None)
-    max_arch: ArchSku | None = checked(_arch, None)
+    max_arch: ArchSku | None = checked(_arch, None, accepts="ArchSku | str | None")
     deterministic: bool = flag(True)
     batch_invariant: bool = flag(False)
+
+    if TYPE_CHECKING:  # what it is made with: the fields' checks take more than they hold
+
+        def __init__(
+            self, *, max_workspace_bytes: SupportsIndex | None = None, prefer_backend: BackendKind | str | None = None,
+            max_arch: ArchSku | str | None = None, deterministic: bool = True, batch_invariant: bool = False,
+        ) -> None: ...  # fmt: skip
 
 
 DEFAULT = PlanPreference()

@@ -9,13 +9,28 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from .args import Array, Operand, Scalar, arrays_of, scalars_of
 from .element import ElementKind
 from .preference import PlanPreference
 
-DType: TypeAlias = Any
+
+class _Dtype(Protocol):
+    """A dtype of NumPy or torch."""
+
+    @property
+    def itemsize(self) -> int: ...
+
+
+class _HasDtype(Protocol):
+    """An array, or one of JAX's scalar types."""
+
+    @property
+    def dtype(self) -> Any: ...
+
+
+DType: TypeAlias = ElementKind | str | type[Any] | _Dtype | _HasDtype
 """An `ElementKind`, its name ("bfloat16"), or a dtype of NumPy, CuPy, torch, JAX or ml_dtypes."""
 
 Stream: TypeAlias = Any
@@ -82,6 +97,8 @@ def completed(shown: inspect.Signature, plan: Any) -> inspect.Signature:
         if one.annotation == "Any" and said != "Any":
             said = said.removesuffix(" | None") + (" | None" if one.default is None and one.name not in COMMON else "")
             said = COMMON.get(one.name, said)
+        if said == "DType" and one.default is None:
+            said = "DType | None"
         parameters.append(one if said == one.annotation else one.replace(annotation=said))
     back = shown.return_annotation
     back = known["return"] if back == "Any" else back.replace("Any", "Array") if isinstance(back, str) else back

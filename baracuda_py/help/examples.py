@@ -106,6 +106,7 @@ def _problems(function: Function) -> Iterator[Any]:
         shapes = [shape for spec in shown for shape in shapes_of(spec, desc)]
         if sum(map(math.prod, shapes)) <= _MOST:
             odd = _oddness(shapes) + 50 * (getattr(desc, "axis", None) == ())
+            odd += 10 * sum(len(shape) > 1 for s in shown if s.name == "weight" for shape in shapes_of(s, desc))
             found.append((odd, sum(map(math.prod, shapes)), seed, desc))
     yield from (desc for *_, desc in sorted(found, key=lambda one: one[:3]))
 

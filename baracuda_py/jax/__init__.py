@@ -18,6 +18,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from .._absent import AbsentName
 from .._exports import EXPORTS
 
 try:
@@ -33,7 +34,7 @@ register()
 
 def __getattr__(name: str) -> Any:
     if name.startswith("_") or name not in EXPORTS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AbsentName(__name__, name, EXPORTS)
     plain = getattr(importlib.import_module("baracuda_py"), name)
     if isinstance(plain, type) or not hasattr(plain, "plan"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}: it is no function of arrays")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._absent import AbsentName
 from .._exports import EXPORTS
 from ..core.arrays import read
 from ..core.checked import shown
@@ -39,7 +40,7 @@ def __getattr__(name: str) -> Any:
     if name in _FOUND:
         made = _FOUND[name]
     elif name.startswith("_") or name not in EXPORTS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AbsentName(__name__, name, {*_FOUND, *EXPORTS})
     else:
         made = spelled(name) if has_spelling(name) else bc(name)
     globals()[name] = made

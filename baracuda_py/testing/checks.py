@@ -44,8 +44,11 @@ def exercise(
         check(plan, SeededDraw(seed, element, kind))
     if not examples:
         return
-    import hypothesis
-    from hypothesis import strategies
+    try:
+        import hypothesis
+        from hypothesis import strategies
+    except ImportError as error:
+        raise ImportError("drawn problems need hypothesis: pip install hypothesis; examples=0 draws none") from error
 
     @hypothesis.settings(max_examples=examples, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
     @hypothesis.given(strategies.sampled_from(pairs), strategies.data())

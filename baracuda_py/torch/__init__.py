@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._absent import AbsentName
 from .._exports import EXPORTS
 from .names import mirrored
 from .routing import define_all
@@ -17,7 +18,7 @@ from .routing import define_all
 def __getattr__(name: str) -> Any:
     value = mirrored(name) if name in EXPORTS else None
     if value is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AbsentName(__name__, name, EXPORTS)
     globals()[name] = value
     return value
 

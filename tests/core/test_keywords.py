@@ -203,6 +203,15 @@ def test_the_error_is_pythons_and_ours() -> None:
         bc.flash_sdpa(X, X, X, IS_CAUSAL=True)
 
 
+def test_a_slip_is_told_before_what_is_missing_for_it() -> None:
+    with pytest.raises(UnknownKeywordError, match=r"'elem'; did you mean element="):
+        bc.SoftmaxDescriptor(kind="softmax", shape=4, elem="float32")  # type: ignore[call-arg]
+    with pytest.raises(
+        TypeError, match=r"SoftmaxArgs.__init__\(\) missing 2 required keyword-only arguments: 'x' and 'y'"
+    ):
+        bc.SoftmaxArgs()
+
+
 def test_nothing_is_written_before_it() -> None:
     x = X.copy()
     with pytest.raises(UnknownKeywordError):

@@ -131,3 +131,15 @@ def test_the_order_of_channels_is_that_of_each_call() -> None:
         same_gradients(lambda a: bt.avg_pool2d(a, kernel_size=2), lambda a: F.avg_pool2d(a, 2), one)
         y = bt.avg_pool2d(one, kernel_size=2)
         assert y.is_contiguous(memory_format=torch.channels_last) == (one is last)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool])
+def test_a_call_leaves_a_storage_resizable(dtype: Any) -> None:
+    """As FSDP resizes those of gathered parameters; a tensor without elements has none, and is taken."""
+    x, y = torch.ones(4, 3, dtype=dtype), torch.empty(4, 3, dtype=dtype)
+    assert torch.equal(bc.concat([x, x]), torch.cat([x, x])) and torch.equal(bc.concat([x.T[:0]]), x.T[:0])
+    bc.copy(x, out=y)
+    bc.CastPlan.select(bc.CastDescriptor(shape=(4, 3), element=dtype, to_element=dtype)).run(bc.CastArgs(x=x, y=y))
+    assert torch.equal(x, y)
+    for tensor in (x, y):
+        tensor.untyped_storage().resize_(0)

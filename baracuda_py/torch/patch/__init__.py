@@ -152,12 +152,18 @@ def _known(model: Any) -> Iterator[tuple[str, Any, Piece, str | None]]:
             piece = FAMILIES[home].classes.get(base.__name__) if (home := _home(base)) is not None else None
             if piece is not None:
                 served = base is kind or "replaced_class" in vars(base)
-                yield path, module, piece, None if served else f"a subclass of {base.__name__}"
+                yield path, module, piece, None if served else _derived(kind, base)
                 break
         for name, child in module.named_children():
             yield from walk(child, f"{path}.{name}" if path else name, family)
 
     return walk(model, "", None)
+
+
+def _derived(kind: type, base: type) -> str:
+    """Why a class that is made from a known one stays."""
+    sharded = any(one.__name__ == "FSDPModule" for one in kind.__mro__)
+    return f"a subclass of {base.__name__}{', made by fully_shard: patch before it' if sharded else ''}"
 
 
 def _replace(path: str, module: Any, piece: Piece, reason: str | None, loss: bool) -> Entry:

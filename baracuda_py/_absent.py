@@ -1,0 +1,28 @@
+"""The error for a name that a module of this package has not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any
+
+_ALIKE = 0.75  # among so many names, some are a little like any word
+
+
+class AbsentName(AttributeError):
+    """Python's own words, and which name was meant: looked for when the error is read, as `hasattr` never does."""
+
+    def __init__(self, module: str, name: str, known: Iterable[str]) -> None:
+        super().__init__(f"module {module!r} has no attribute {name!r}")
+        self.word, self.known = name, list(known)
+
+    def __str__(self) -> str:
+        said = super().__str__()
+        if self.word.startswith("_"):
+            return said
+        if found := get_close_matches(self.word, self.known, 3, _ALIKE):
+            return f"{said}; did you mean {' or '.join(found)}?"
+        return f"{said}; `python -m baracuda_py ops --search WORD` looks for functions by what they do"
+
+    def __reduce__(self) -> Any:
+        return AttributeError, (str(self),)
