@@ -63,10 +63,10 @@ from .expressions.reduce import FormulaReduction as FormulaReduction
 from .expressions.scan import FormulaScan as FormulaScan
 # ops.attention
 from .ops.attention.cache.batch_indices_positions import BatchIndicesPositionsArgs as BatchIndicesPositionsArgs
-from .ops.attention.cache.batch_indices_positions import BatchIndicesPositionsDescriptor as BatchIndicesPositionsDescriptor
+from .ops.attention.cache.batch_indices_positions import BatchIndicesPositionsDescriptor as _BatchIndicesPositionsDescriptor
 from .ops.attention.cache.batch_indices_positions import BatchIndicesPositionsPlan as BatchIndicesPositionsPlan
 from .ops.attention.cache.copy_pages import CopyPagesArgs as CopyPagesArgs
-from .ops.attention.cache.copy_pages import CopyPagesDescriptor as CopyPagesDescriptor
+from .ops.attention.cache.copy_pages import CopyPagesDescriptor as _CopyPagesDescriptor
 from .ops.attention.cache.copy_pages import CopyPagesPlan as CopyPagesPlan
 from .ops.attention.cache.kv_cache_append import KvCacheAppendArgs as KvCacheAppendArgs
 from .ops.attention.cache.kv_cache_append import KvCacheAppendDescriptor as _KvCacheAppendDescriptor
@@ -109,10 +109,10 @@ from .ops.attention.dense.sdpa_backward import SdpaBackwardArgs as SdpaBackwardA
 from .ops.attention.dense.sdpa_backward import SdpaBackwardDescriptor as _SdpaBackwardDescriptor
 from .ops.attention.dense.sdpa_backward import SdpaBackwardPlan as SdpaBackwardPlan
 from .ops.attention.mla.mla_decode import MlaDecodeArgs as MlaDecodeArgs
-from .ops.attention.mla.mla_decode import MlaDecodeDescriptor as MlaDecodeDescriptor
+from .ops.attention.mla.mla_decode import MlaDecodeDescriptor as _MlaDecodeDescriptor
 from .ops.attention.mla.mla_decode import MlaDecodePlan as MlaDecodePlan
 from .ops.attention.mla.mla_kv_append import MlaKvAppendArgs as MlaKvAppendArgs
-from .ops.attention.mla.mla_kv_append import MlaKvAppendDescriptor as MlaKvAppendDescriptor
+from .ops.attention.mla.mla_kv_append import MlaKvAppendDescriptor as _MlaKvAppendDescriptor
 from .ops.attention.mla.mla_kv_append import MlaKvAppendPlan as MlaKvAppendPlan
 from .ops.attention.packed.batch_ragged_prefill import BatchRaggedPrefillArgs as BatchRaggedPrefillArgs
 from .ops.attention.packed.batch_ragged_prefill import BatchRaggedPrefillDescriptor as _BatchRaggedPrefillDescriptor
@@ -132,12 +132,12 @@ from .ops.attention.paged.batch_paged_decode_fp8 import BatchPagedDecodeFp8Args 
 from .ops.attention.paged.batch_paged_decode_fp8 import BatchPagedDecodeFp8Descriptor as _BatchPagedDecodeFp8Descriptor
 from .ops.attention.paged.batch_paged_decode_fp8 import BatchPagedDecodeFp8Plan as BatchPagedDecodeFp8Plan
 from .ops.attention.paged.batch_paged_extend import BatchPagedExtendArgs as BatchPagedExtendArgs
-from .ops.attention.paged.batch_paged_extend import BatchPagedExtendDescriptor as BatchPagedExtendDescriptor
+from .ops.attention.paged.batch_paged_extend import BatchPagedExtendDescriptor as _BatchPagedExtendDescriptor
 from .ops.attention.paged.batch_paged_extend import BatchPagedExtendPlan as BatchPagedExtendPlan
 from .ops.attention.paged.batch_paged_prefill import BatchPagedPrefillArgs as BatchPagedPrefillArgs
 from .ops.attention.paged.batch_paged_prefill import BatchPagedPrefillDescriptor as _BatchPagedPrefillDescriptor
 from .ops.attention.paged.batch_paged_prefill import BatchPagedPrefillPlan as BatchPagedPrefillPlan
-from .ops.attention.paged.batch_paged_prefill import PagedQueriesDescriptor as PagedQueriesDescriptor
+from .ops.attention.paged.batch_paged_prefill import PagedQueriesDescriptor as _PagedQueriesDescriptor
 from .ops.attention.rope.qk_norm_rope import QkNormRopeArgs as QkNormRopeArgs
 from .ops.attention.rope.qk_norm_rope import QkNormRopeDescriptor as _QkNormRopeDescriptor
 from .ops.attention.rope.qk_norm_rope import QkNormRopePlan as QkNormRopePlan
@@ -1716,27 +1716,36 @@ class AlibiDescriptor(_AlibiDescriptor):
 class AttentionDescriptor(_AttentionDescriptor):
     """Attention of `query_len` queries to `key_len` keys; `scale` None is 1 / √d_k."""
     def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, query_len: SupportsIndex, key_len: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'top_left', num_kv_heads: SupportsIndex | None = None, element: DType) -> None: ...
+class BatchIndicesPositionsDescriptor(_BatchIndicesPositionsDescriptor):
+    """num_tokens tokens, of which those in the bounds belong to batch_size sequences; integers of `element`."""
+    def __init__(self, *, batch_size: SupportsIndex, num_tokens: SupportsIndex, element: DType) -> None: ...
 class BatchPagedDecodeDescriptor(_BatchPagedDecodeDescriptor):
     """One query for each of batch_size sequences, against num_pages pages of page_size tokens."""
     def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, num_pages: SupportsIndex, page_size: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, scale: SupportsFloat | None = None, num_kv_heads: SupportsIndex | None = None, max_pages: SupportsIndex = 0, num_indices: SupportsIndex = 0, max_cache_len: SupportsIndex | None = None, window_left: SupportsIndex | None = None, softcap: SupportsFloat = 0.0, element: DType) -> None: ...
 class BatchPagedDecodeFp8Descriptor(_BatchPagedDecodeFp8Descriptor):
     """As batch_paged_decode's; `aux_element` is that of the caches."""
     def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, num_pages: SupportsIndex, page_size: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, scale: SupportsFloat | None = None, num_kv_heads: SupportsIndex | None = None, max_pages: SupportsIndex = 0, num_indices: SupportsIndex = 0, max_cache_len: SupportsIndex | None = None, window_left: SupportsIndex | None = None, softcap: SupportsFloat = 0.0, element: DType, aux_element: DType) -> None: ...
+class BatchPagedExtendDescriptor(_BatchPagedExtendDescriptor):
+    """As PagedQueriesDescriptor. A tree mask has max_seqlen_q columns."""
+    def __init__(self, *, batch_size: SupportsIndex, total_q: SupportsIndex, num_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, max_seqlen_q: SupportsIndex | None = None, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'bottom_right', window_left: SupportsIndex | None = None, window_right: SupportsIndex | None = None, softcap: SupportsFloat = 0.0, num_kv_heads: SupportsIndex | None = None, element: DType, num_pages: SupportsIndex, page_size: SupportsIndex, max_pages: SupportsIndex = 0, num_indices: SupportsIndex = 0, max_cache_len: SupportsIndex | None = None) -> None: ...
 class BatchPagedPrefillDescriptor(_BatchPagedPrefillDescriptor):
-    """Keys and values are in num_pages pages of page_size tokens."""
-    def __init__(self, *, batch_size: SupportsIndex, total_q: SupportsIndex, num_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, max_seqlen_q: SupportsIndex | None = None, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'bottom_right', window_left: SupportsIndex | None = None, window_right: SupportsIndex | None = None, num_kv_heads: SupportsIndex | None = None, element: DType, num_pages: SupportsIndex, page_size: SupportsIndex, max_pages: SupportsIndex = 0, num_indices: SupportsIndex = 0, max_cache_len: SupportsIndex | None = None) -> None: ...
+    """As PagedQueriesDescriptor. mask_bytes: length of a mask of bits."""
+    def __init__(self, *, batch_size: SupportsIndex, total_q: SupportsIndex, num_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, max_seqlen_q: SupportsIndex | None = None, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'bottom_right', window_left: SupportsIndex | None = None, window_right: SupportsIndex | None = None, softcap: SupportsFloat = 0.0, num_kv_heads: SupportsIndex | None = None, element: DType, num_pages: SupportsIndex, page_size: SupportsIndex, max_pages: SupportsIndex = 0, num_indices: SupportsIndex = 0, max_cache_len: SupportsIndex | None = None, mask_bytes: SupportsIndex = 0) -> None: ...
 class BatchRaggedPrefillDescriptor(_BatchRaggedPrefillDescriptor):
-    """As `FlashSdpaVarlenDescriptor`."""
-    def __init__(self, *, batch_size: SupportsIndex, total_q: SupportsIndex, num_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, max_seqlen_q: SupportsIndex | None = None, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'bottom_right', window_left: SupportsIndex | None = None, window_right: SupportsIndex | None = None, num_kv_heads: SupportsIndex | None = None, element: DType, total_k: SupportsIndex, max_seqlen_k: SupportsIndex | None = None) -> None: ...
+    """As `PackedDescriptor`. mask_bytes: length of a mask of bits."""
+    def __init__(self, *, batch_size: SupportsIndex, total_q: SupportsIndex, num_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, max_seqlen_q: SupportsIndex | None = None, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'bottom_right', window_left: SupportsIndex | None = None, window_right: SupportsIndex | None = None, softcap: SupportsFloat = 0.0, num_kv_heads: SupportsIndex | None = None, element: DType, total_k: SupportsIndex, max_seqlen_k: SupportsIndex | None = None, mask_bytes: SupportsIndex = 0) -> None: ...
 class CascadeAttentionDescriptor(_CascadeAttentionDescriptor):
     """A state of every head of `seq_len` tokens; lse to base e, as attention here gives it, or 2."""
     def __init__(self, *, seq_len: SupportsIndex, num_heads: SupportsIndex, head_dim: SupportsIndex, lse_base: Literal['e', '2'] = 'e', element: DType) -> None: ...
 class CascadeMergeStatesDescriptor(_CascadeMergeStatesDescriptor):
     """`num_sets` states of every head of `seq_len` tokens; lse to base e, as attention here gives it, or 2."""
     def __init__(self, *, seq_len: SupportsIndex, num_sets: SupportsIndex, num_heads: SupportsIndex, head_dim: SupportsIndex, lse_base: Literal['e', '2'] = 'e', element: DType) -> None: ...
+class CopyPagesDescriptor(_CopyPagesDescriptor):
+    """Caches of these shapes, [num_pages, …], all of as many pages; `source_shapes` are those of the caches read."""
+    def __init__(self, *, source_shapes: Sequence[Sequence[SupportsIndex]] | None = None, shapes: Sequence[Sequence[SupportsIndex]], num_pairs: SupportsIndex, element: DType) -> None: ...
 class FlashDecodingDescriptor(_FlashDecodingDescriptor):
     """One query a sequence against a cache of `max_cache_len` keys."""
-    def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, max_cache_len: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, scale: SupportsFloat | None = None, num_kv_heads: SupportsIndex | None = None, element: DType) -> None: ...
+    def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, max_cache_len: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, scale: SupportsFloat | None = None, num_kv_heads: SupportsIndex | None = None, window_left: SupportsIndex | None = None, softcap: SupportsFloat = 0.0, cache_batch: SupportsIndex | None = None, element: DType) -> None: ...
 class FlashSdpaBackwardDescriptor(_FlashSdpaBackwardDescriptor):
     """As the forward's."""
     def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, query_len: SupportsIndex, key_len: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'top_left', num_kv_heads: SupportsIndex | None = None, element: DType, window_left: SupportsIndex | None = None, window_right: SupportsIndex | None = None, softcap: SupportsFloat = 0.0, dropout_p: SupportsFloat = 0.0) -> None: ...
@@ -1745,22 +1754,31 @@ class FlashSdpaDescriptor(_FlashSdpaDescriptor):
     def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, query_len: SupportsIndex, key_len: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'top_left', num_kv_heads: SupportsIndex | None = None, element: DType, window_left: SupportsIndex | None = None, window_right: SupportsIndex | None = None, softcap: SupportsFloat = 0.0, dropout_p: SupportsFloat = 0.0) -> None: ...
 class FlashSdpaVarlenBackwardDescriptor(_FlashSdpaVarlenBackwardDescriptor):
     """As the forward's."""
-    def __init__(self, *, batch_size: SupportsIndex, total_q: SupportsIndex, num_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, max_seqlen_q: SupportsIndex | None = None, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'bottom_right', window_left: SupportsIndex | None = None, window_right: SupportsIndex | None = None, num_kv_heads: SupportsIndex | None = None, element: DType, total_k: SupportsIndex, max_seqlen_k: SupportsIndex | None = None) -> None: ...
+    def __init__(self, *, batch_size: SupportsIndex, total_q: SupportsIndex, num_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, max_seqlen_q: SupportsIndex | None = None, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'bottom_right', window_left: SupportsIndex | None = None, window_right: SupportsIndex | None = None, softcap: SupportsFloat = 0.0, num_kv_heads: SupportsIndex | None = None, element: DType, total_k: SupportsIndex, max_seqlen_k: SupportsIndex | None = None, dropout_p: SupportsFloat = 0.0) -> None: ...
 class FlashSdpaVarlenDescriptor(_FlashSdpaVarlenDescriptor):
-    """As `PackedDescriptor`."""
-    def __init__(self, *, batch_size: SupportsIndex, total_q: SupportsIndex, num_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, max_seqlen_q: SupportsIndex | None = None, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'bottom_right', window_left: SupportsIndex | None = None, window_right: SupportsIndex | None = None, num_kv_heads: SupportsIndex | None = None, element: DType, total_k: SupportsIndex, max_seqlen_k: SupportsIndex | None = None) -> None: ...
+    """As `PackedDescriptor`; dropout_p of the weights are dropped."""
+    def __init__(self, *, batch_size: SupportsIndex, total_q: SupportsIndex, num_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, max_seqlen_q: SupportsIndex | None = None, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'bottom_right', window_left: SupportsIndex | None = None, window_right: SupportsIndex | None = None, softcap: SupportsFloat = 0.0, num_kv_heads: SupportsIndex | None = None, element: DType, total_k: SupportsIndex, max_seqlen_k: SupportsIndex | None = None, dropout_p: SupportsFloat = 0.0) -> None: ...
 class KvCacheAppendDescriptor(_KvCacheAppendDescriptor):
     """new_len rows of d_k (keys) and d_v (values) elements a head, into caches of max_cache_len rows."""
     def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, new_len: SupportsIndex, max_cache_len: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, element: DType) -> None: ...
+class MlaDecodeDescriptor(_MlaDecodeDescriptor):
+    """num_queries queries of each of batch_size sequences, against num_pages pages of page_size cells of `width`."""
+    def __init__(self, *, batch_size: SupportsIndex, num_queries: SupportsIndex, num_heads: SupportsIndex, num_pages: SupportsIndex, page_size: SupportsIndex, width: SupportsIndex, scale: SupportsFloat, d_rope: SupportsIndex = 64, max_pages: SupportsIndex = 0, num_indices: SupportsIndex = 0, max_cache_len: SupportsIndex | None = None, element: DType) -> None: ...
+class MlaKvAppendDescriptor(_MlaKvAppendDescriptor):
+    """num_tokens new tokens of batch_size sequences, into num_pages pages of page_size cells of d_latent + d_rope."""
+    def __init__(self, *, batch_size: SupportsIndex, num_tokens: SupportsIndex, num_pages: SupportsIndex, page_size: SupportsIndex, d_latent: SupportsIndex, d_rope: SupportsIndex, pairing: Literal['half', 'interleaved'] = 'half', base: SupportsFloat = 10000.0, eps: SupportsFloat = 1e-06, weight_element: DType | None = None, element: DType, max_pages: SupportsIndex = 0, num_indices: SupportsIndex = 0) -> None: ...
 class PackedDescriptor(_PackedDescriptor):
     """The keys are packed too, into total_k rows; `max_seqlen_k` is to them what `max_seqlen_q` is to the queries."""
-    def __init__(self, *, batch_size: SupportsIndex, total_q: SupportsIndex, num_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, max_seqlen_q: SupportsIndex | None = None, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'bottom_right', window_left: SupportsIndex | None = None, window_right: SupportsIndex | None = None, num_kv_heads: SupportsIndex | None = None, element: DType, total_k: SupportsIndex, max_seqlen_k: SupportsIndex | None = None) -> None: ...
+    def __init__(self, *, batch_size: SupportsIndex, total_q: SupportsIndex, num_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, max_seqlen_q: SupportsIndex | None = None, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'bottom_right', window_left: SupportsIndex | None = None, window_right: SupportsIndex | None = None, softcap: SupportsFloat = 0.0, num_kv_heads: SupportsIndex | None = None, element: DType, total_k: SupportsIndex, max_seqlen_k: SupportsIndex | None = None) -> None: ...
 class PagedKvAppendDescriptor(_PagedKvAppendDescriptor):
     """num_tokens new tokens of batch_size sequences, into num_pages pages of page_size tokens."""
-    def __init__(self, *, batch_size: SupportsIndex, num_tokens: SupportsIndex, num_heads: SupportsIndex, num_pages: SupportsIndex, page_size: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, element: DType, max_pages: SupportsIndex = 0, num_indices: SupportsIndex = 0) -> None: ...
+    def __init__(self, *, batch_size: SupportsIndex = 0, num_tokens: SupportsIndex, num_heads: SupportsIndex, num_pages: SupportsIndex, page_size: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, element: DType, max_pages: SupportsIndex = 0, num_indices: SupportsIndex = 0) -> None: ...
 class PagedKvAppendFp8Descriptor(_PagedKvAppendFp8Descriptor):
     """As paged_kv_append's; `aux_element` is that of the caches."""
-    def __init__(self, *, batch_size: SupportsIndex, num_tokens: SupportsIndex, num_heads: SupportsIndex, num_pages: SupportsIndex, page_size: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, element: DType, max_pages: SupportsIndex = 0, num_indices: SupportsIndex = 0, aux_element: DType) -> None: ...
+    def __init__(self, *, batch_size: SupportsIndex = 0, num_tokens: SupportsIndex, num_heads: SupportsIndex, num_pages: SupportsIndex, page_size: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, element: DType, max_pages: SupportsIndex = 0, num_indices: SupportsIndex = 0, aux_element: DType) -> None: ...
+class PagedQueriesDescriptor(_PagedQueriesDescriptor):
+    """Keys and values are in num_pages pages of page_size tokens."""
+    def __init__(self, *, batch_size: SupportsIndex, total_q: SupportsIndex, num_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, max_seqlen_q: SupportsIndex | None = None, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'bottom_right', window_left: SupportsIndex | None = None, window_right: SupportsIndex | None = None, softcap: SupportsFloat = 0.0, num_kv_heads: SupportsIndex | None = None, element: DType, num_pages: SupportsIndex, page_size: SupportsIndex, max_pages: SupportsIndex = 0, num_indices: SupportsIndex = 0, max_cache_len: SupportsIndex | None = None) -> None: ...
 class QkNormRopeBackwardDescriptor(_QkNormRopeBackwardDescriptor):
     """The forward's fields."""
     def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, num_kv_heads: SupportsIndex, seq_len: SupportsIndex, head_dim: SupportsIndex, rotary_dim: SupportsIndex | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: SupportsFloat = 10000.0, table_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, eps: SupportsFloat = 1e-06, weight_offset: SupportsFloat = 0.0, weight_element: DType | None = None, element: DType) -> None: ...
@@ -1769,7 +1787,7 @@ class QkNormRopeDescriptor(_QkNormRopeDescriptor):
     def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, num_kv_heads: SupportsIndex, seq_len: SupportsIndex, head_dim: SupportsIndex, rotary_dim: SupportsIndex | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: SupportsFloat = 10000.0, table_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, eps: SupportsFloat = 1e-06, weight_offset: SupportsFloat = 0.0, weight_element: DType | None = None, element: DType) -> None: ...
 class RaggedDescriptor(_RaggedDescriptor):
     """batch_size sequences of queries packed into total_q rows; where the keys stand, subclasses say."""
-    def __init__(self, *, batch_size: SupportsIndex, total_q: SupportsIndex, num_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, max_seqlen_q: SupportsIndex | None = None, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'bottom_right', window_left: SupportsIndex | None = None, window_right: SupportsIndex | None = None, num_kv_heads: SupportsIndex | None = None, element: DType) -> None: ...
+    def __init__(self, *, batch_size: SupportsIndex, total_q: SupportsIndex, num_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, max_seqlen_q: SupportsIndex | None = None, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'bottom_right', window_left: SupportsIndex | None = None, window_right: SupportsIndex | None = None, softcap: SupportsFloat = 0.0, num_kv_heads: SupportsIndex | None = None, element: DType) -> None: ...
 class RopeBackwardDescriptor(_RopeBackwardDescriptor):
     """The forward's fields."""
     def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, seq_len: SupportsIndex, head_dim: SupportsIndex, num_heads2: SupportsIndex = 0, rotary_dim: SupportsIndex | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: SupportsFloat = 10000.0, table_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, element: DType) -> None: ...

@@ -203,6 +203,24 @@ def _varlen_table(path: Path) -> str:
     return _table(title, ("", "head_dim", "lengths", "ours", "torch FLASH", "of the dense row"), lines)
 
 
+def _extend_table(path: Path) -> str:
+    lines = [
+        (
+            row["batch"], row["context"], row["queries"], row["us"], row["tb_per_s"],
+            "" if row["decode_us"] == "0.0" else row["decode_us"],
+            row["prefill_us"], row["cudnn_us"], row["bits"],
+        )
+        for row in _rows(path)
+    ]  # fmt: skip
+    title = (
+        "A few queries a sequence over pages, 64/8 heads of 128, bf16, µs (`benchmarks/attention_extend.py`): "
+        "`batch_paged_extend`, `batch_paged_decode` of one query, `batch_paged_prefill`, and cuDNN's paged attention. "
+        "TB/s count the keys and values once; the last column says whether a query's bits are those it has alone"
+    )
+    heads = ("batch", "context", "queries", "extend", "TB/s", "decode", "prefill", "cuDNN", "bits")
+    return _table(title, heads, lines)
+
+
 def _over_flash(path: Path) -> str:
     """Geometric mean and worst of the ratio to FLASH over all points, by row."""
     ratios: dict[str, list[float]] = {}
@@ -374,6 +392,7 @@ _TABLES: dict[str, Callable[[Path], str]] = {
     "attention_terms": _terms_table,
     "attention_bias": _bias_table,
     "attention_varlen": _varlen_table,
+    "attention_extend": _extend_table,
     "host": _host_table,
     "train_step": _train_step_table,
     "train_step_kernels": _kernels_table,
