@@ -164,7 +164,7 @@ class PagedQueries:
     @classmethod
     def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
         found = wrong_bounds(arrays["qo_indptr"], desc.total_q, desc.max_seqlen_q, "qo_indptr")
-        tables = {name: arrays.get(name) for name in READ_TABLES}
+        tables: dict[str, Any] = {name: arrays.get(name) for name in READ_TABLES}
         return found or next(
             (w for b in range(desc.batch_size) if (w := cells_of(desc, b, **tables, gaps=False)[2])), None
         )
