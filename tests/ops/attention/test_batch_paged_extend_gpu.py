@@ -1,4 +1,4 @@
-"""batch_paged_extend on a GPU: against prefill and float64, bits at real sizes, a captured graph that serves any lengths."""
+"""batch_paged_extend on a GPU: against prefill, bits at real sizes, a captured graph that serves any lengths."""
 
 from __future__ import annotations
 
