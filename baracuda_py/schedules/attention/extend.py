@@ -109,7 +109,7 @@ class Extend:
         desc, size = p.desc, p.desc.element.acc.itemsize
         terms = has_terms(p)
         split = split_scale(desc)
-        units = -(-blocks_of(desc.max_cache_len) // run)
+        units = max(1, -(-blocks_of(desc.max_cache_len) // run))
         lines, pitch = desc.total_q * desc.num_heads, -(-desc.d_v // 4) * 4
         parts = aligned(16 * desc.batch_size)
         stats = parts + aligned(lines * units * pitch * size)
@@ -147,7 +147,7 @@ class Extend:
         merge, together = ("merge", MERGE_THREADS // 32) if run > 1 else ("merge_single", 1)
         steps = (
             Step("sequences", (desc.batch_size, 1, 1), before, {}, FIND_THREADS),
-            Step(kernel, (max(units, 1) * tiles * desc.num_kv_heads * desc.batch_size, 1, 1), first, axes, *facts),
+            Step(kernel, (units * tiles * desc.num_kv_heads * desc.batch_size, 1, 1), first, axes, *facts),
             Step(merge, (-(-lines // together), 1, 1), last, {}, MERGE_THREADS, together * max(groups, 1) * 2 * size),
         )
         views = (p.q, p.k_cache, p.v_cache, p.y)
@@ -200,7 +200,7 @@ class Extend:
             elements=HALVES,
             design=design,
             kernels=(*kernels, *self.beside()),
-            may_spill=True,
+            may_spill=not producers,
             guarantee=replace(TENSOR_CORES, order=name),
         )
 

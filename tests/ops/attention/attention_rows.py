@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from baracuda_py import ArchSku, PlanPreference
+from baracuda_py.core.args import arrays_of
 from baracuda_py.core.element import ElementKind, cast
 from baracuda_py.core.plan import Plan
 from baracuda_py.testing import emulated_device, operands
@@ -33,7 +34,8 @@ ANY = {"simt": SIMT} | TENSOR_CORES
 def run(where: str, plan: type[Plan], desc: Any, arrays: dict[str, Any], wanted: set[str], row: Row) -> dict[str, Any]:
     """What a row gives for float64 operands, which are rounded to their elements; outputs as float64."""
     preference = PlanPreference(deterministic=not row.any_order, max_arch=ArchSku.SM80 if row.cc == 8.0 else None)
-    case = Case(plan, desc, arrays, frozenset(wanted))
+    absent = dict.fromkeys(spec.name for spec in arrays_of(plan.args))
+    case = Case(plan, desc, absent | arrays, frozenset(wanted))
     if where == "gpu":
         from baracuda_py.testing.gpu import OnDevice
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import baracuda_py as bc
 from baracuda_py.ops.attention.paged.batch_paged_extend import batch_paged_extend
 from baracuda_py.ops.attention.paged.batch_paged_prefill import batch_paged_prefill
 
@@ -62,18 +63,10 @@ def test_bits_of_a_query_do_not_depend_on_company(dtype: str, d: int, terms: dic
 
 def test_a_captured_graph_serves_any_lengths() -> None:
     cupy, q, caches, bounds, tables = make([2000, 1500], [4, 4], 128, "float16")
-    out = cupy.empty_like(q)
     given = {**tables, "max_seqlen_q": 4}
-    batch_paged_extend(q, *caches, bounds, **given, out=out)
-    stream = cupy.cuda.Stream(non_blocking=True)
-    with stream:
-        stream.begin_capture()
-        batch_paged_extend(q, *caches, bounds, **given, out=out, stream=stream)
-        graph = stream.end_capture()
+    graph = bc.graph(lambda q: batch_paged_extend(q, *caches, bounds, **given), q)
     for lengths in ([2000, 1500], [17, 1999], [4, 4]):
         tables["lengths"][:] = cupy.array(lengths, dtype="int32")
-        cupy.cuda.Device().synchronize()
-        graph.launch(stream)
-        stream.synchronize()
         want = batch_paged_extend(q, *caches, bounds, **given)
-        assert out.tobytes() == want.tobytes()
+        graph()
+        assert graph.outputs.tobytes() == want.tobytes()
