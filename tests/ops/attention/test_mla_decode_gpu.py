@@ -61,7 +61,7 @@ def test_bits_of_a_query_do_not_depend_on_company(dtype: str) -> None:
 
 
 def test_a_captured_graph_follows_the_lengths() -> None:
-    cupy, q, cache, table, lengths = make(16, 1, 1200, 64, "float16")
+    _, q, cache, table, lengths = make(16, 1, 1200, 64, "float16")
     given = {"page_table": table, "lengths": lengths, "scale": 0.05}
     graph = bc.graph(lambda q: mla_decode(q, cache, **given), q)
     for length in (1, 700, 1200):
