@@ -190,6 +190,7 @@ class Extend:
             work = -(-blocks_of(desc.max_cache_len) // FOLD) * row_tiles(desc, rows)
             work *= desc.num_kv_heads * desc.batch_size
             run = run_of(work, t.blocks * p.device.sms) if t.adds else 1
+            run = FOLD if one_block(desc) else run
             kernel = f"{name}_{d}{'_two' if groups == 2 else ''}{'_terms' if has_terms(p) else ''}"
             return self.geometry(p, kernel, axes, rows, run, (128 * (groups + producers), t.smem(d, rows)))
 
@@ -212,7 +213,8 @@ class Extend:
             why = d if isinstance(d, str) else refuse(p)
             if why is not None or isinstance(d, str):
                 return why or str(d)
-            return self.geometry(p, "simt", {"D": d}, SIMT_ROWS, 1, (32 * SIMT_ROWS, 0))
+            run = FOLD if one_block(p.desc) else 1
+            return self.geometry(p, "simt", {"D": d}, SIMT_ROWS, run, (32 * SIMT_ROWS, 0))
 
         call = "batch_paged_extend_simt<{T}, {D}>"
         kernel = Kernel("simt", call, self.split, {"D": FORWARD_DIMS}, threads=32 * SIMT_ROWS)
@@ -230,6 +232,11 @@ class Extend:
 def run_of(groups: int, at_once: int) -> int:
     """Blocks of keys that a thread block takes, of so many groups in all, where so many thread blocks run at once."""
     return FOLD if groups >= 2 * at_once else 1
+
+
+def one_block(desc: Any) -> bool:
+    """Whether caches are so short that a group is no more than a block; then the cheaper merge serves."""
+    return blocks_of(desc.max_cache_len) <= 1
 
 
 def has_terms(p: Problem) -> bool:

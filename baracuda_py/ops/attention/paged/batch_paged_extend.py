@@ -20,6 +20,7 @@ from ....core.element import unrounded
 from ....calls.entries import entry
 from ....core.benchmark import Benchmark
 from ....schedules.attention.extend import extend_rows
+from ..decoding.decoding_terms import usual_slopes
 from ..dense.flash_sdpa import reference as dense
 from ..in_torch import cached, packed
 from ..layouts import PAGE_LAYOUTS, Layouts
@@ -53,7 +54,9 @@ class BatchPagedExtendArgs(Args):
     v_cache: Array = operand(f"{CACHE} d_v", layout="inner")
     qo_indptr: Array = operand("num_bounds", element=INDEX, values=random_bounds("total_q"))
     tree_mask: Array | None = operand("total_q max_seqlen_q", element=(ElementKind.BOOL,), optional=True)
-    slopes: Array | None = operand("batch_size num_heads", element="acc", optional=True, broadcast=True)
+    slopes: Array | None = operand(
+        "batch_size num_heads", element="acc", optional=True, broadcast=True, values=usual_slopes
+    )
     sinks: Array | None = operand("num_heads", element="acc", optional=True)
     page_table: Array | None = operand("batch_size max_pages", element=INDEX, optional=True, values=random_ints)
     lengths: Array | None = operand("batch_size", element=INDEX, optional=True, values=random_ints)
@@ -138,7 +141,7 @@ class BatchPagedExtendPlan(PagedQueries, Plan):
     """y = softmax(s) v of each sequence's newest queries over the tokens of its pages; s: scale · q kᵀ with its terms.
 
     A query's bits follow from its own position, its sequence and the row: not from the other queries, sequences or
-    pages. Rows of no sequence, and those without keys, get zeros and, without a sink, lse -inf.
+    pages. A weight that rounds to 0 makes NaN of an infinite value of its key. Rows of no sequence, and those without keys, get zeros and, without a sink, lse -inf.
     """
 
     op = "attention.batch_paged_extend"
@@ -156,7 +159,11 @@ class BatchPagedExtendPlan(PagedQueries, Plan):
 
     @staticmethod
     def case(draw: Any) -> BatchPagedExtendDescriptor:
-        return BatchPagedExtendDescriptor(**paged_case(draw) | {"max_seqlen_q": draw.choice((None, 5))})
+        facts = paged_case(draw) | {"max_seqlen_q": draw.choice((None, 5))}
+        facts["num_heads"] = facts["num_kv_heads"] * draw.choice((1, 2, 8, 9))
+        if draw.flag():  # rows of whole pieces, as models have
+            facts["d_k"] = facts["d_v"] = draw.choice((64, 128, 192, 256))
+        return BatchPagedExtendDescriptor(**facts)
 
 
 _call = functional(BatchPagedExtendPlan, layouts=Layouts(("k_cache", "v_cache"), PAGE_LAYOUTS))
