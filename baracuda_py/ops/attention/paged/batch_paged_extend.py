@@ -141,7 +141,8 @@ class BatchPagedExtendPlan(PagedQueries, Plan):
     """y = softmax(s) v of each sequence's newest queries over the tokens of its pages; s: scale · q kᵀ with its terms.
 
     A query's bits follow from its own position, its sequence and the row: not from the other queries, sequences or
-    pages. A weight that rounds to 0 makes NaN of an infinite value of its key. Rows of no sequence, and those without keys, get zeros and, without a sink, lse -inf.
+    pages. A weight that rounds to 0 makes NaN of an infinite value of its key. Rows of no sequence, and those without
+    keys, get zeros and, without a sink, lse -inf.
     """
 
     op = "attention.batch_paged_extend"
