@@ -76,6 +76,10 @@ dx, dweights = bc.average_backward(dy, x1, weights, y, z, axis=-1)""",
     "batch_paged_decode_fp8": f"""{_PAGES}k_cache, v_cache = (bc.cast(c, "float8_e4m3fn") for c in (k_cache, v_cache))
 q = bc.cast(q, "bfloat16")
 y = bc.batch_paged_decode_fp8(q, k_cache, v_cache, page_table=page_table, lengths=lengths)""",
+    "batch_paged_extend": f"""{_PAGES}q = rng.standard_normal((5, 4, 16), dtype=np.float32)
+qo_indptr = np.array([0, 3, 5], dtype=np.int32)
+tree = np.array([[1, 0, 0], [1, 1, 0], [1, 0, 1], [1, 0, 0], [1, 1, 0]], dtype=bool)
+y = bc.batch_paged_extend(q, k_cache, v_cache, qo_indptr, tree, page_table=page_table, lengths=lengths)""",
     "batch_paged_prefill": f"""{_PAGES}q = rng.standard_normal((5, 4, 16), dtype=np.float32)
 qo_indptr = np.array([0, 3, 5], dtype=np.int32)
 y = bc.batch_paged_prefill(q, k_cache, v_cache, qo_indptr, page_table=page_table, lengths=lengths, is_causal=True)""",

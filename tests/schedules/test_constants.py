@@ -14,7 +14,7 @@ from baracuda_py.core import Params, registry
 from baracuda_py.core.params import constants
 from baracuda_py.core.warm import jobs
 from baracuda_py.jit import source
-from baracuda_py.ops.attention.paged.page_tables import PAGE_TABLES, READ_TABLES, TABLES
+from baracuda_py.ops.attention.paged.page_tables import APPEND_TABLES, PAGE_TABLES, READ_TABLES
 from baracuda_py.ops.elementwise.cast import CODES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -78,7 +78,7 @@ _SHARED = {
         *(f"code_{kind.name.lower().removeprefix('fp8').removeprefix('fp4')}" for kind in CODES), "element_codes",
     ],
     ("attention/pages.cuh", "PagedTable"): [*PAGE_TABLES, "own_tables"],
-    ("attention/cache/paged_places.cuh", "OwnTable"): [*TABLES[len(PAGE_TABLES) :]],
+    ("attention/cache/paged_places.cuh", "OwnTable"): [*APPEND_TABLES[len(PAGE_TABLES) :]],
     ("attention/paged.cuh", "PrefillTable"): [*READ_TABLES[len(PAGE_TABLES) :]],
     ("attention/paged/batch_paged_decode.cu", "OwnTable"): [*READ_TABLES[len(PAGE_TABLES) :]],
     ("attention/mla/latent.cuh", "LatentTable"): [*READ_TABLES[len(PAGE_TABLES) :]],
