@@ -66,7 +66,7 @@ class Calls:
 def test_all_that_draws_at_times_is_here() -> None:
     assert DRAWN.keys() == {
         "DropoutPlan", "DropoutBackwardPlan", "FlashSdpaPlan", "FlashSdpaSm89Plan", "FlashSdpaBackwardPlan", "SdpaPlan",
-        "SdpaBackwardPlan", "QuantizePlan",
+        "SdpaBackwardPlan", "FlashSdpaVarlenPlan", "FlashSdpaVarlenBackwardPlan", "QuantizePlan",
     }  # fmt: skip
 
 

@@ -179,7 +179,7 @@ def batch_paged_extend(
     softcap: float = 0.0, max_seqlen_q: int | None = None, max_cache_len: int | None = None, layout: str = "hnd",
     return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
-    """softmax(scale · q kᵀ) v of each sequence's newest queries over its pages; bits do not depend on the company.
+    """softmax(scale · q kᵀ) v of each sequence's newest queries over its pages, bottom right; bits are free of company.
 
     q is [total_q, heads, d]; sequence b has the rows qo_indptr[b] : qo_indptr[b + 1] (one each: decoding), and its last
     query stands at its last token: the keys and values of the new tokens are in the cache already. Causal by default.
