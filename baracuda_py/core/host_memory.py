@@ -47,23 +47,24 @@ class _Memory:
     """A tensor's memory in NumPy's words, and the tensor, which keeps it."""
 
     __slots__ = ("__array_interface__", "tensor")
-
-    def __init__(self, tensor: Any, typestr: str, itemsize: int) -> None:
-        self.tensor = tensor
-        self.__array_interface__ = {
-            "version": 3, "shape": tuple(tensor.shape), "strides": tuple([s * itemsize for s in tensor.stride()]),
-            "typestr": typestr, "data": (tensor.data_ptr(), False),
-        }  # fmt: skip
+    __array_interface__: dict[str, Any]
+    tensor: Any
 
 
 def memory_of(tensor: Any) -> np.ndarray:
     """The memory of a tensor of the host, which autograd does not follow, as a NumPy array.
 
     Not by `Tensor.numpy`, which forbids for good that the tensor's storage is resized: FSDP does that to gathered
-    parameters.
+    parameters. Every call of an operand comes here, so it makes no call of Python's that it need not.
     """
     stored, typestr = _stored_as(tensor.dtype)
-    array: np.ndarray = np.asarray(_Memory(tensor, typestr, stored.itemsize))
+    memory = _Memory()
+    memory.tensor = tensor
+    memory.__array_interface__ = {
+        "version": 3, "shape": tuple(tensor.shape), "strides": tuple(map(stored.itemsize.__mul__, tensor.stride())),
+        "typestr": typestr, "data": (tensor.data_ptr(), False),
+    }  # fmt: skip
+    array: np.ndarray = np.asarray(memory)
     return array if stored.isbuiltin == 1 else array.view(stored)
 
 
