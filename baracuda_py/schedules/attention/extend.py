@@ -88,7 +88,7 @@ WGMMA = {
 # 99 KB at most, which every device has.
 MMA = {
     1: {
-        64: Tiling(slots=4, blocks=2), 128: Tiling(slots=4, blocks=2), 192: Tiling(32, 4), 256: Tiling(32, 4, 1),
+        64: Tiling(slots=4, blocks=2), 128: Tiling(slots=4, blocks=2), 192: Tiling(32, 4), 256: Tiling(32, 4),
     },
 }  # fmt: skip
 

@@ -21,13 +21,12 @@ from ....calls.entries import entry
 from ....core.benchmark import Benchmark
 from ....schedules.attention.extend import extend_rows
 from ..decoding.decoding_terms import usual_slopes
-from ..dense.flash_sdpa import reference as dense
 from ..in_torch import cached, packed
 from ..layouts import PAGE_LAYOUTS, Layouts
-from ..packed.ragged import heads_first, random_bounds, settled, terms_of, unseeing
+from ..packed.ragged import random_bounds, terms_of
 from .batch_paged_decode import table_in_torch
-from .batch_paged_prefill import PagedQueries, PagedQueriesDescriptor, paged_case
-from .page_tables import CACHE, INDEX, READ_TABLES, cells_of, random_ints, table_fields, table_params
+from .batch_paged_prefill import PagedQueries, PagedQueriesDescriptor, dense_of_each, paged_case
+from .page_tables import CACHE, INDEX, READ_TABLES, random_ints, table_fields, table_params
 
 
 def _values(p: Problem) -> Mapping[str, Any]:
@@ -81,22 +80,17 @@ def reference(
     desc: Any, *, q: Any, k_cache: Any, v_cache: Any, qo_indptr: Any, tree_mask: Any = None, slopes: Any = None,
     sinks: Any = None, wanted: set[str], store: Any = unrounded, **tables: Any,
 ) -> Mapping[str, Any]:  # fmt: skip
-    """NumPy in the dtype q comes in: `flash_sdpa` of each sequence; only cells that are seen are read."""
-    y, lse = unseeing(desc, sinks, q.dtype)
-    ends = settled(qo_indptr, desc.total_q)
-    for b in range(desc.batch_size):
-        rows = slice(ends[b], ends[b + 1])
-        page, cell, _ = cells_of(desc, b, **tables, gaps=False)
-        one = desc.alone(rows.stop - rows.start, len(page))
-        if one.query_len:
-            k, v = (cache[page, :, cell].swapaxes(0, 1)[None] for cache in (k_cache, v_cache))
-            more = terms_of(desc, b, one, slopes=slopes, sinks=sinks)
-            if tree_mask is not None:
-                more["mask"] = tree_rows(tree_mask[rows], one.query_len, one.key_len)
-            made = dense(one, q=heads_first(q, rows), k=k, v=v, **more, wanted=wanted, store=store)
-            y[rows] = made["y"][0].swapaxes(0, 1)
-            lse[:, rows] = made["lse"][0]
-    return {"y": y, "lse": lse}
+    """NumPy: `dense_of_each`, with the tree as a mask."""
+
+    def terms(b: int, rows: slice, one: Any) -> dict[str, Any]:
+        found = terms_of(desc, b, one, slopes=slopes, sinks=sinks)
+        mask = None if tree_mask is None else tree_rows(tree_mask[rows], one.query_len, one.key_len)
+        return found if mask is None else found | {"mask": mask}
+
+    return dense_of_each(
+        desc, terms, q=q, k_cache=k_cache, v_cache=v_cache, qo_indptr=qo_indptr, sinks=sinks, wanted=wanted,
+        store=store, tables=tables,
+    )  # fmt: skip
 
 
 def in_torch(

@@ -7,7 +7,7 @@ them. flashinfer.BatchPrefillWithPagedKVCacheWrapper; its log-sum-exp is of base
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,11 +107,14 @@ class BatchPagedPrefillArgs(Args):
     lse: Array | None = output("num_heads total_q", element="acc", optional=True, layout="dense")
 
 
-def reference(
-    desc: Any, *, q: Any, k_cache: Any, v_cache: Any, qo_indptr: Any, slopes: Any = None, sinks: Any = None,
-    mask_bits: Any = None, mask_indptr: Any = None, wanted: set[str], store: Any = unrounded, **tables: Any,
+def dense_of_each(
+    desc: Any, terms: Callable[[int, slice, Any], dict[str, Any]], *, q: Any, k_cache: Any, v_cache: Any,
+    qo_indptr: Any, sinks: Any, wanted: set[str], store: Any, tables: Mapping[str, Any],
 ) -> Mapping[str, Any]:  # fmt: skip
-    """NumPy in the dtype q comes in: `flash_sdpa` of each sequence; only cells that are seen are read."""
+    """`flash_sdpa` of each sequence over its pages, in the dtype q comes in; only cells that are seen are read.
+
+    terms: of a sequence, its rows of q, and its dense problem, the operands of the score terms.
+    """
     y, lse = unseeing(desc, sinks, q.dtype)
     ends = settled(qo_indptr, desc.total_q)
     for b in range(desc.batch_size):
@@ -120,12 +123,26 @@ def reference(
         one = desc.alone(rows.stop - rows.start, len(page))
         if one.query_len:
             k, v = (cache[page, :, cell].swapaxes(0, 1)[None] for cache in (k_cache, v_cache))
-            bits = {"mask_bits": mask_bits, "mask_indptr": mask_indptr}
-            more = terms_of(desc, b, one, slopes=slopes, sinks=sinks, **bits)
-            made = dense(one, q=heads_first(q, rows), k=k, v=v, **more, wanted=wanted, store=store)
+            made = dense(one, q=heads_first(q, rows), k=k, v=v, **terms(b, rows, one), wanted=wanted, store=store)
             y[rows] = made["y"][0].swapaxes(0, 1)
             lse[:, rows] = made["lse"][0]
     return {"y": y, "lse": lse}
+
+
+def reference(
+    desc: Any, *, q: Any, k_cache: Any, v_cache: Any, qo_indptr: Any, slopes: Any = None, sinks: Any = None,
+    mask_bits: Any = None, mask_indptr: Any = None, wanted: set[str], store: Any = unrounded, **tables: Any,
+) -> Mapping[str, Any]:  # fmt: skip
+    """NumPy: `dense_of_each`."""
+
+    def terms(b: int, rows: slice, one: Any) -> dict[str, Any]:
+        bits = {"mask_bits": mask_bits, "mask_indptr": mask_indptr}
+        return terms_of(desc, b, one, slopes=slopes, sinks=sinks, **bits)
+
+    return dense_of_each(
+        desc, terms, q=q, k_cache=k_cache, v_cache=v_cache, qo_indptr=qo_indptr, sinks=sinks, wanted=wanted,
+        store=store, tables=tables,
+    )  # fmt: skip
 
 
 def in_torch(
