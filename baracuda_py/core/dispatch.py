@@ -271,8 +271,12 @@ def refuse_row(plan: type[Spec], variant: Variant, desc: Any, device: Device, pr
         return f"{variant.design.value} is newer than max_arch"
     if preference.deterministic and not variant.guarantee.deterministic:
         return "not deterministic; ask PlanPreference(deterministic=False)"
-    if preference.batch_invariant and not variant.guarantee.batch_invariant:
+    if (preference.batch_invariant or preference.same_bits) and not variant.guarantee.batch_invariant:
         return "not batch-invariant"
+    if preference.same_bits and plan.same_bits and not variant.guarantee.same_bits:
+        return f"its bits are its own, not those that {plan.same_bits} shares"
+    if variant.guarantee.same_bits and not preference.same_bits and not plan.shares_bits():
+        return "for PlanPreference(same_bits=True)"
     return variant.refuses(desc) if variant.refuses else None
 
 

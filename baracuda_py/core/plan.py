@@ -182,6 +182,7 @@ class Plan(Spec):
                 else:
                     why = f"{'taken' if variant.name == taken else 'would do'}  {found.layout}"
                     why += f", workspace {found.workspace} B" if found.workspace else ""
+                    why += f", the bits that {shared} shares" if (shared := variant.guarantee.same_bits) else ""
             lines.append(f"  {variant.name:<20} {variant.design.value:<6} {variant.backend.value:<8} {why}")
         return "\n".join(lines)
 

@@ -30,7 +30,9 @@ class PlanPreference(Checked):
     max_arch: rows of newer designs are refused ("sm80", "sm_89", "9.0" …). deterministic: False lets a faster row
     that is not run-to-run deterministic (atomics) be taken; True, the default, never does. batch_invariant: True takes
     only rows whose bits for an item of the batch do not depend on what else is in it, nor on how much. Operands of one
-    layout and alignment take one row.
+    layout and alignment take one row. same_bits: True asks for that and, of attention, for rows that give a token the
+    same bits in all ops that have them: in training, packed, in a chunk, decoded alone or among drafts
+    (`batch_paged_extend`). An op of attention without such rows is refused.
     """
 
     max_workspace_bytes: int | None = integer(None, minimum=0)
@@ -38,12 +40,14 @@ class PlanPreference(Checked):
     max_arch: ArchSku | None = checked(_arch, None, accepts="ArchSku | str | None")
     deterministic: bool = flag(True)
     batch_invariant: bool = flag(False)
+    same_bits: bool = flag(False)
 
     if TYPE_CHECKING:  # what it is made with: the fields' checks take more than they hold
 
         def __init__(
             self, *, max_workspace_bytes: SupportsIndex | None = None, prefer_backend: BackendKind | str | None = None,
             max_arch: ArchSku | str | None = None, deterministic: bool = True, batch_invariant: bool = False,
+            same_bits: bool = False,
         ) -> None: ...  # fmt: skip
 
 

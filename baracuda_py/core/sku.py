@@ -106,7 +106,8 @@ class PrecisionGuarantee:
     `math_precision` and `accumulator` are element names; `error` is the bound against the float64 reference;
     `subnormals` says whether those among results and partial sums are kept, or may be 0. `order` names the instruction
     or the design that fixes the order of a sum, where there are several: of two rows that say the same of all this,
-    bits are the same.
+    bits are the same. `same_bits` names the family of ops whose rows give an item the same bits, whichever of the ops
+    computes it and in whatever company.
     """
 
     math_precision: str
@@ -117,6 +118,7 @@ class PrecisionGuarantee:
     subnormals: bool = True
     error: ErrorBound = Exact()
     order: str = field(default="", repr=False)
+    same_bits: str = ""
 
     def weakest(self, other: PrecisionGuarantee) -> PrecisionGuarantee:
         """What holds whichever of two rows is taken."""
@@ -130,6 +132,7 @@ class PrecisionGuarantee:
             self.subnormals and other.subnormals,
             wider.error,
             self.order if self.order == other.order else "",
+            self.same_bits if self.same_bits == other.same_bits else "",
         )
 
 

@@ -35,7 +35,8 @@ class Spec:
     outputs, one output, or several in their order; tests compare it with the reference, benchmarks time it, and
     derivatives that no kernel makes are made of it. It returns NotImplemented for descriptors that it does not serve. A
     backward op without one is differentiated: autograd of the forward's. autocast: what torch.autocast does to the
-    operands, "lower", "float32" or "widest" (see `baracuda_py.torch.autocast`); "" is what the family says.
+    operands, "lower", "float32" or "widest" (see `baracuda_py.torch.autocast`); "" is what the family says. same_bits:
+    the family of ops of which `PlanPreference(same_bits=True)` takes rows with the family's bits alone.
 
     `class ReluPlan(UnaryPlan, kind=UnaryKind.RELU)` is a name for one kind (or a tuple of kinds) of a table op: its
     descriptor and args, its kernels, no other kind. made: whether the class was made at run time, and so is in no
@@ -61,6 +62,7 @@ class Spec:
     benchmarks: ClassVar[tuple[Benchmark, ...]] = ()
     torch: ClassVar[Callable[..., Any] | None] = None
     autocast: ClassVar[str] = ""
+    same_bits: ClassVar[str] = ""
 
     def __init_subclass__(cls, kind: Any = None, **facts: Any) -> None:
         super().__init_subclass__(**facts)
@@ -83,6 +85,11 @@ class Spec:
     def table(cls) -> tuple[Variant, ...]:
         """The page's rows and the NumPy row every op has, or two where that is not batch-invariant."""
         return (*cls.variants, numpy_row(cls), *((numpy_row(cls, True),) if cls.apart else ()))
+
+    @classmethod
+    def shares_bits(cls) -> bool:
+        """Whether all rows give the bits of the op's family, so that they need not be asked for."""
+        return bool(cls.same_bits) and all(row.guarantee.same_bits for row in cls.variants)
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:

@@ -155,7 +155,8 @@ class Guarantee:
     (`native=True`, for moves and integer ops) keeps the element as accumulator. flushes: the elements for which
     subnormal results or partial sums may be 0. roundings: how many follow one another in a descriptor's sums, each by
     half an eps of a partial sum at most, so that a `Forward` bound is no less than half of them; where tensor cores
-    truncate what they add 16 products to, that counts twice.
+    truncate what they add 16 products to, that counts twice. same_bits: as in `PrecisionGuarantee`; where an op has rows
+    without it, those with it are taken only if `PlanPreference(same_bits=True)` asks for them.
     """
 
     error: ErrorBound | Mapping[ElementKind, ErrorBound] | Callable[[ElementKind, Any], ErrorBound] = Exact()
@@ -167,6 +168,7 @@ class Guarantee:
     order: str = ""
     flushes: tuple[ElementKind, ...] = ()
     roundings: Callable[[Any], int] | None = None
+    same_bits: str = ""
 
     def of(self, element: ElementKind, kind: Any = None, desc: Any = None) -> PrecisionGuarantee:
         """What is promised of an element; `desc`: of a problem, whose sums may be long."""
@@ -180,8 +182,9 @@ class Guarantee:
         acc = str(element if self.native else element.acc)
         kept = element not in self.flushes
         return PrecisionGuarantee(
-            self.math or acc, acc, self.bit_stable, self.deterministic, self.batch_invariant, kept, bound, self.order
-        )
+            self.math or acc, acc, self.bit_stable, self.deterministic, self.batch_invariant, kept, bound, self.order,
+            self.same_bits,
+        )  # fmt: skip
 
 
 def _lengthened(bound: Any, roundings: int) -> Any:

@@ -195,6 +195,7 @@ def _guarantee(plan: type[Plan], fixed: Mapping[str, Any]) -> list[tuple[str, st
         facts = [
             "deterministic" if all(p.deterministic for p in promises.values()) else "not deterministic",
             "batch-invariant" if all(p.batch_invariant for p in promises.values()) else "not batch-invariant",
+            *((f"with the bits that {row.guarantee.same_bits} shares",) if row.guarantee.same_bits else ()),
             f"on {row.design.value}" if row.backend.value != "numpy" else "without a GPU",
         ]
         rows.append((row.name, f"{said}; {', '.join(facts)}"))

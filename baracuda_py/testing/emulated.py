@@ -11,7 +11,7 @@ from ..core.preference import PlanPreference
 from ..core.sku import BackendKind
 from .draw import Draw, make_case
 from .emulator import emulated_device, emulating
-from .launches import capabilities, check_refusal
+from .launches import capabilities, check_refusal, with_shared_bits
 from .operands import Operands, held, operands
 from .recording import pointer_view
 from .truth import Truth
@@ -32,7 +32,8 @@ def draw_problem(plan: type[Plan], draw: Draw) -> tuple[Plan, Operands]:
     served = [cc for cc in _CAPABILITIES if cc in capabilities(plan)] or capabilities(plan)[:1]
     device = emulated_device(draw.choice(served), draw.choice((None, _FEW)))
     chosen = plan(case.desc, PlanPreference(deterministic=draw.flag()), device)
-    own = [row for row in chosen.rows if row.backend is BackendKind.BESPOKE] or chosen.rows  # or libraries' stand-ins
+    every = with_shared_bits(chosen)
+    own = [row for row in every if row.backend is BackendKind.BESPOKE] or every  # or libraries' stand-ins
     chosen.rows = tuple(own[draw.integer(0, len(own) - 1) :])  # rows after the first have their turn
     ready = operands(case, draw if draw.integer(0, 3) else None)
     if draw.integer(0, 3) == 0:

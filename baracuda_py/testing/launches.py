@@ -26,6 +26,7 @@ from .recording import STREAM, Launched, Record, encoded_map, pointer_view, reco
 
 CAPABILITIES = (8.0, 8.6, 8.9, 9.0, 10.0, 12.0)
 FAST = PlanPreference(deterministic=False)
+SHARED = PlanPreference(same_bits=True)
 _GRID = (2**31 - 1, 65535, 65535)
 
 
@@ -60,16 +61,28 @@ def check_devices(plan: type[Plan], draw: Draw) -> None:
         kinds = [draw.kind] if variant.kinds is None else variant.kinds
         refused = variant.refuses is not None and variant.refuses(desc)
         if not refused and draw.kind in kinds and draw.element in variant.elements_for(draw.kind):
-            reasons = [refuse_row(plan, variant, desc, fake_device(cc), FAST) for cc in CAPABILITIES]
+            asked = SHARED if variant.guarantee.same_bits else FAST
+            reasons = [refuse_row(plan, variant, desc, fake_device(cc), asked) for cc in CAPABILITIES]
             if all(reasons):
                 raise AssertionError(f"{plan.__name__}: no device takes row {variant.name}: {set(reasons)}")
+
+
+def with_shared_bits(chosen: Plan) -> tuple[Variant, ...]:
+    """A plan's rows behind those that are taken only where the bits of its family are asked for."""
+    plan = type(chosen)
+    if plan.shares_bits() or not any(row.guarantee.same_bits for row in plan.variants):
+        return chosen.rows
+    return (*plan.select(chosen.desc, SHARED, device=chosen.device).rows, *chosen.rows)
 
 
 def check_launches(plan: type[Plan], draw: Draw) -> None:
     """run, prepare and bind launch what the geometry says, with the operands' own pointers and constants."""
     case = make_case(plan, draw)
     device = fake_device(draw.choice(capabilities(plan)))
-    chosen = plan.select(case.desc, FAST if draw.flag() else None, device=device)
+    fast = draw.flag()
+    chosen = plan(case.desc, FAST if fast else PlanPreference(), device)
+    if fast:
+        chosen.rows = with_shared_bits(chosen)
     ready = operands(case, draw if draw.integer(0, 3) else None)
     args = ready.args(pointer_view)
     with recording() as record:

@@ -7,11 +7,11 @@ other rows, on the pages, or on what is launched. Measurements: docs/design/exte
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...core import ArchSku, Geometry, Guarantee, Kernel, Params, Problem, Step, Variant
+from ...core import ArchSku, Geometry, Guarantee, Kernel, Params, Problem, Step, Variant, View
 from ...core.error_bound import Chained
 from ...core.variant import aligned
 from .dense.forward import (
@@ -22,27 +22,26 @@ from .dense.forward import (
     head_dim,
     layout,
     split_scale,
-    strides,
     wide,
 )  # fmt: skip
-from .packed import packed_strides
-from .score_terms import WINDOW, window
+from .score_terms import WINDOW
 
 NEAR, FAR, FAR_BEGIN, FOLD = 256, 1024, 32768, 8  # keys of a block, and from which position on; blocks of a group
 FIND_THREADS, MERGE_THREADS = 256, 128
 MERGE_BYTES = 24 << 10  # of a row
 SIMT_ROWS = 4
 DIMS = (64, 128, 192, 256)
-NAMES = ("q", "k_cache", "v_cache", "y")
+FAMILY = "attention"  # of ops that share bits
+PARTS_BYTES = 1 << 29  # of the sums of units that are in the workspace at once, if more than a row of q has them
 
 _SHARED: dict[str, Any] = WINDOW | {
     **dict.fromkeys(("sequences", "parts", "stats"), "workspace"), "qo_indptr": "ptr",
-    **dict.fromkeys(("bound_stride", "batch", "total_q", "left", "right", "units"), "i64"),
+    **dict.fromkeys(("bound_stride", "batch", "total_q", "left", "right", "units", "first_row", "last_row"), "i64"),
     **dict.fromkeys(("bottom_right", "wide_bounds", "num_heads", "run", "d_v"), "i32"), "unit_log2": "f64",
     "near_keys": NEAR, "far_keys": FAR, "far_begin": FAR_BEGIN, "fold_blocks": FOLD,
 }  # fmt: skip
 _MERGE = _SHARED | dict.fromkeys(("y", "lse", "sinks"), "ptr")
-_MERGE |= {"y_stride": "i64[2]", "sink_stride": "i64", "groups": "i64", "natural": "f64"}
+_MERGE |= {"y_stride": "i64[3]", "lse_stride": "i64[3]", "sink_stride": "i64", "groups": "i64", "natural": "f64"}
 _SPLIT = _SHARED | dict.fromkeys(("q", "k", "v", "slopes", "tree_mask"), "ptr")
 _SPLIT |= {"stride": "i64[4][3]", "tree_stride": "i64[2]", "slope_stride": "i64[2]"}
 _SPLIT |= dict.fromkeys(("tree_columns", "row_tiles", "kv_heads"), "i64")
@@ -94,64 +93,98 @@ MMA = {
 
 
 @dataclass(frozen=True)
+class Seen:
+    """An op's operands as the kernels see them: packed queries, and keys in pages.
+
+    q, y, lse: strides of a sequence, a head and a row. The row of a query counts from the first of all sequences on, so
+    a sequence's stride is less what its rows make of that. k, v: of a page, a head and a cell. pointers: where those
+    are that no operand of the kernels' names is. tables: what `table_params` says of the page table. before: steps that
+    write the first `workspace` bytes. most_queries, most_keys: of a sequence.
+    """
+
+    views: tuple[View, View, View, View]
+    q: Sequence[int]
+    k: Sequence[int]
+    v: Sequence[int]
+    y: Sequence[int]
+    lse: Sequence[int]
+    tables: Mapping[str, Any]
+    batch: int
+    rows: int
+    most_queries: int
+    most_keys: int
+    reach: Mapping[str, int]  # left, right, and bottom_right
+    bounds: tuple[int, bool]  # stride of those of the queries, and whether they are of 64 bits
+    pages: tuple[int, int]  # how many, and cells of one
+    pointers: Mapping[str, Any] = field(default_factory=dict)
+    before: tuple[Step, ...] = ()
+    workspace: int = 0
+
+
+@dataclass(frozen=True)
 class Extend:
-    """The rows of an op: `fields` and `values` are its page tables' (`page_tables.table_fields`)."""
+    """The rows of an op: `fields` are those of its page tables (`page_tables.table_fields`)."""
 
     fields: Mapping[str, str]
-    values: Callable[[Problem], Mapping[str, Any]]
+    see: Callable[[Problem], Seen | str]
+    tables: Kernel | None = None  # that writes the page tables of operands that have none
 
     @property
     def split(self) -> Params:
         return Params("PagedExtendParams", **_SPLIT, **self.fields)
 
-    def geometry(self, p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, run: int, facts: Any) -> Geometry:
+    def geometry(
+        self, p: Problem, seen: Seen, kernel: str, axes: Mapping[str, Any], rows: int, run: int, facts: Any
+    ) -> Geometry:
         """`facts`: threads of a block and bytes of its shared memory; it takes `rows` rows and `run` blocks of keys."""
         desc, size = p.desc, p.desc.element.acc.itemsize
         terms = has_terms(p)
         split = split_scale(desc)
-        units = max(1, -(-blocks_of(desc.max_cache_len) // run))
-        lines, pitch = desc.total_q * desc.num_heads, -(-desc.d_v // 4) * 4
-        parts = aligned(16 * desc.batch_size)
-        stats = parts + aligned(lines * units * pitch * size)
-        workspace = stats + aligned(lines * units * 2 * size)
-        tiles = row_tiles(desc, rows)
+        units = max(1, -(-blocks_of(seen.most_keys) // run))
+        pitch = -(-desc.d_v // 4) * 4
+        of_row = desc.num_heads * units * (pitch + 2) * size
+        together = max(1, min(seen.rows, PARTS_BYTES // max(1, of_row)))
+        parts = seen.workspace + aligned(16 * seen.batch)
+        stats = parts + aligned(together * desc.num_heads * units * pitch * size)
+        workspace = stats + aligned(together * desc.num_heads * units * 2 * size)
         shared = {
-            "sequences": 0, "parts": parts, "stats": stats, "bound_stride": p.qo_indptr.strides[0],
-            "batch": desc.batch_size, "total_q": desc.total_q, **window(desc), "units": units,
-            "num_heads": desc.num_heads, "run": run, "d_v": desc.d_v,
-            "bottom_right": int(desc.causal_alignment == "bottom_right"),
-            "wide_bounds": int(p.qo_indptr.element.itemsize == 8),
+            "sequences": seen.workspace, "parts": parts, "stats": stats, "bound_stride": seen.bounds[0],
+            "batch": seen.batch, "total_q": seen.rows, **seen.reach, "units": units, "num_heads": desc.num_heads,
+            "run": run, "d_v": desc.d_v, "wide_bounds": int(seen.bounds[1]), "first_row": 0, "last_row": seen.rows,
             "unit_log2": math.log2(math.e) * (1 if terms else split["scale"]),
+            **{name: place for name, place in seen.pointers.items() if name == "qo_indptr"},
         }  # fmt: skip
-        q, y = packed_strides(p.q, p.y)
-        k, v = strides(p.k_cache, p.v_cache)
-        tree, slopes = p.tree_mask, (0, 0)
+        of_tables = {name: place for name, place in seen.pointers.items() if name in self.fields}
+        tree, slopes = p.views.get("tree_mask"), (0, 0)
         if p.slopes is not None:
-            slopes = p.slopes.broadcast_to((desc.batch_size, desc.num_heads)).strides
+            slopes = p.slopes.broadcast_to((seen.batch, desc.num_heads)).strides
+        tiles = row_tiles(seen, desc.group, rows, together)
         first = {
-            **shared, **self.values(p), **split, "k": "k_cache", "v": "v_cache", "stride": [q, k, v, y],
+            **shared, **seen.tables, **split, **seen.pointers, "stride": [seen.q, seen.k, seen.v, seen.y],
             "tree_stride": (0, 0) if tree is None else tree.strides,
             "tree_columns": 0 if tree is None else tree.shape[1],
             "slope_stride": slopes, "row_tiles": tiles, "kv_heads": desc.num_kv_heads, "softcap": desc.softcap,
             "group": desc.group, "d_k": desc.d_k, "has_terms": int(terms),
         }  # fmt: skip
         before = {
-            **shared, **self.values(p), "max_keys": desc.max_cache_len, "max_queries": desc.max_seqlen_q,
+            **shared, **seen.tables, **of_tables, "max_keys": seen.most_keys, "max_queries": seen.most_queries,
         }  # fmt: skip
-        groups = -(-blocks_of(desc.max_cache_len) // FOLD)
+        groups = max(1, -(-blocks_of(seen.most_keys) // FOLD))
         last = {
-            **shared, "y_stride": p.y.strides[:2], "groups": max(groups, 1),
+            **shared, "y_stride": seen.y, "lse_stride": seen.lse, "groups": groups,
             "natural": 1.0 if terms else split["scale"], "sink_stride": 0 if p.sinks is None else p.sinks.strides[0],
         }  # fmt: skip
         # rows that a block merges
-        merge, together = ("merge", MERGE_THREADS // 32) if run > 1 else ("merge_single", 1)
-        steps = (
-            Step("sequences", (desc.batch_size, 1, 1), before, {}, FIND_THREADS),
-            Step(kernel, (units * tiles * desc.num_kv_heads * desc.batch_size, 1, 1), first, axes, *facts),
-            Step(merge, (-(-lines // together), 1, 1), last, {}, MERGE_THREADS, together * max(groups, 1) * 2 * size),
-        )
-        views = (p.q, p.k_cache, p.v_cache, p.y)
-        return Geometry(tuple(s for s in steps if s.grid[0]), workspace, layout(*views))
+        merge, each = ("merge", MERGE_THREADS // 32) if run > 1 else ("merge_single", 1)
+        steps = [*seen.before, Step("sequences", (seen.batch, 1, 1), before, {}, FIND_THREADS)]
+        for row in range(0, seen.rows, together):
+            part = {"first_row": row, "last_row": min(row + together, seen.rows)}
+            lines = (part["last_row"] - row) * desc.num_heads
+            grid = (units * tiles * desc.num_kv_heads * seen.batch, 1, 1)
+            steps.append(Step(kernel, grid, first | part, axes, *facts))
+            smem = each * groups * 2 * size
+            steps.append(Step(merge, (-(-lines // each), 1, 1), last | part, {}, MERGE_THREADS, smem))
+        return Geometry(tuple(s for s in steps if s.grid[0]), workspace, layout(*seen.views))
 
     def beside(self) -> tuple[Kernel, ...]:
         """The kernels before and after."""
@@ -161,6 +194,7 @@ class Extend:
             Kernel("sequences", f"extend_sequences<{FIND_THREADS}>", find, threads=FIND_THREADS),
             Kernel("merge", "extend_merge<{T}, false>", merge, threads=MERGE_THREADS, min_blocks=8),
             Kernel("merge_single", "extend_merge<{T}, true>", merge, threads=MERGE_THREADS, min_blocks=4),
+            *(() if self.tables is None else (self.tables,)),
         )
 
     def tensor_core_row(self, name: str, design: ArchSku, tilings: Mapping[int, Mapping[int, Tiling]]) -> Variant:
@@ -179,20 +213,21 @@ class Extend:
                     kernels.append(Kernel(kernel, call, self.split, axes, **facts))
 
         def geometry(p: Problem) -> Geometry | str:
-            desc, d = p.desc, head_dim(p.desc, DIMS)
-            why = d if isinstance(d, str) else refuse(p)
-            if why is not None or isinstance(d, str):
-                return why or str(d)
-            aligned_rows = wide(*(p.views[n] for n in NAMES)) & 0b0111 == 0b0111
-            groups = max(tilings) if aligned_rows and desc.max_seqlen_q * desc.group > 64 else 1
+            seen, desc, d = self.see(p), p.desc, head_dim(p.desc, DIMS)
+            if isinstance(seen, str) or isinstance(d, str):
+                return seen if isinstance(seen, str) else str(d)
+            if why := refuse(seen, desc):
+                return why
+            aligned_rows = wide(*seen.views) & 0b0111 == 0b0111
+            groups = max(tilings) if aligned_rows and seen.most_queries * desc.group > 64 else 1
             t, rows = tilings[groups][d], 64 * groups
             axes = {"WIDE": aligned_rows} if groups == 1 else {}
-            work = -(-blocks_of(desc.max_cache_len) // FOLD) * row_tiles(desc, rows)
-            work *= desc.num_kv_heads * desc.batch_size
+            work = -(-blocks_of(seen.most_keys) // FOLD) * row_tiles(seen, desc.group, rows, seen.rows)
+            work *= desc.num_kv_heads * seen.batch
             run = run_of(work, t.blocks * p.device.sms) if t.adds else 1
-            run = FOLD if one_block(desc) else run
+            run = FOLD if one_block(seen.most_keys) else run
             kernel = f"{name}_{d}{'_two' if groups == 2 else ''}{'_terms' if has_terms(p) else ''}"
-            return self.geometry(p, kernel, axes, rows, run, (128 * (groups + producers), t.smem(d, rows)))
+            return self.geometry(p, seen, kernel, axes, rows, run, (128 * (groups + producers), t.smem(d, rows)))
 
         return Variant(
             name,
@@ -202,19 +237,20 @@ class Extend:
             design=design,
             kernels=(*kernels, *self.beside()),
             may_spill=not producers,
-            guarantee=replace(TENSOR_CORES, order=name),
+            guarantee=replace(TENSOR_CORES, order=name, same_bits=FAMILY),
         )
 
     def simt_row(self) -> Variant:
         """The row of float32 and float64."""
 
         def geometry(p: Problem) -> Geometry | str:
-            d = head_dim(p.desc, FORWARD_DIMS)
-            why = d if isinstance(d, str) else refuse(p)
-            if why is not None or isinstance(d, str):
-                return why or str(d)
-            run = FOLD if one_block(p.desc) else 1
-            return self.geometry(p, "simt", {"D": d}, SIMT_ROWS, run, (32 * SIMT_ROWS, 0))
+            seen, d = self.see(p), head_dim(p.desc, FORWARD_DIMS)
+            if isinstance(seen, str) or isinstance(d, str):
+                return seen if isinstance(seen, str) else str(d)
+            if why := refuse(seen, p.desc):
+                return why
+            run = FOLD if one_block(seen.most_keys) else 1
+            return self.geometry(p, seen, "simt", {"D": d}, SIMT_ROWS, run, (32 * SIMT_ROWS, 0))
 
         call = "batch_paged_extend_simt<{T}, {D}>"
         kernel = Kernel("simt", call, self.split, {"D": FORWARD_DIMS}, threads=32 * SIMT_ROWS)
@@ -225,7 +261,7 @@ class Extend:
             elements=SINGLES,
             kernels=(kernel, *self.beside()),
             may_spill=True,
-            guarantee=Guarantee(Chained(2, piece=FORWARD_DIMS[-1]), batch_invariant=True),
+            guarantee=Guarantee(Chained(2, piece=FORWARD_DIMS[-1]), batch_invariant=True, same_bits=FAMILY),
         )
 
 
@@ -234,9 +270,9 @@ def run_of(groups: int, at_once: int) -> int:
     return FOLD if groups >= 2 * at_once else 1
 
 
-def one_block(desc: Any) -> bool:
+def one_block(most_keys: int) -> bool:
     """Whether caches are so short that a group is no more than a block; then the cheaper merge serves."""
-    return blocks_of(desc.max_cache_len) <= 1
+    return blocks_of(most_keys) <= 1
 
 
 def has_terms(p: Problem) -> bool:
@@ -244,29 +280,31 @@ def has_terms(p: Problem) -> bool:
     return p.slopes is not None or p.sinks is not None or p.desc.softcap > 0
 
 
-def row_tiles(desc: Any, rows: int) -> int:
-    """Blocks that share a sequence's rows: as many as the longest has tiles, but not much more than sequences have."""
-    most = -(-desc.max_seqlen_q * desc.group // rows)
-    mean = -(-desc.total_q * desc.group // (rows * max(desc.batch_size, 1)))
+def row_tiles(seen: Seen, group: int, rows: int, together: int) -> int:
+    """Blocks that share a sequence's rows: as many as the longest has tiles, but not much more than sequences have.
+
+    `together`: rows of q that a launch takes.
+    """
+    most = -(-min(seen.most_queries, together) * group // rows)
+    mean = -(-together * group // (rows * max(seen.batch, 1)))
     return int(max(1, min(most, 2 * mean)))
 
 
-def refuse(p: Problem) -> str | None:
+def refuse(seen: Seen, desc: Any) -> str | None:
     """Why the kernels cannot number a problem's rows, positions or pages."""
-    desc = p.desc
-    if max(desc.max_cache_len, desc.page_size) >= 2**30 or desc.num_pages >= 2**31 or desc.total_q >= 2**30:
+    if max(seen.most_keys, seen.pages[1]) >= 2**30 or seen.pages[0] >= 2**31 or seen.rows >= 2**30:
         return "2^30 queries or positions or 2^31 pages or more"
-    lines = desc.total_q * desc.num_heads
-    units = max(1, blocks_of(desc.max_cache_len)) * row_tiles(desc, SIMT_ROWS) * desc.num_kv_heads * desc.batch_size
+    lines = seen.rows * desc.num_heads
+    units = max(1, blocks_of(seen.most_keys)) * row_tiles(seen, desc.group, SIMT_ROWS, seen.rows)
+    units *= desc.num_kv_heads * seen.batch
     if max(lines, units) >= 2**31:
         return "2^31 rows or units or more"
-    if -(-blocks_of(desc.max_cache_len) // FOLD) * 2 * desc.element.acc.itemsize > MERGE_BYTES:
+    if -(-blocks_of(seen.most_keys) // FOLD) * 2 * desc.element.acc.itemsize > MERGE_BYTES:
         return "more blocks of keys than a row's sums have room for"
     return None
 
 
-def extend_rows(fields: Mapping[str, str], values: Callable[[Problem], Mapping[str, Any]]) -> tuple[Variant, ...]:
+def extend_rows(made: Extend) -> tuple[Variant, ...]:
     """All rows."""
-    made = Extend(fields, values)
     rows = made.tensor_core_row("wgmma", ArchSku.SM90A, WGMMA), made.tensor_core_row("mma", ArchSku.SM80, MMA)
     return (*rows, made.simt_row())

@@ -77,8 +77,8 @@ template <class Shape, class P>
 BARACUDA_D void copy_queries(const P& p, const Extended& sequence, const Unit& unit, const UnitTile& of,
                              typename Shape::Element* to) {
   using T = typename Shape::Element;
-  const T* const first =
-      static_cast<const T*>(p.q) + sequence.row * p.stride[0][2] + unit.kv * p.group * p.stride[0][1];
+  const T* const first = static_cast<const T*>(p.q) + unit.b * p.stride[0][0] + sequence.row * p.stride[0][2] +
+                         unit.kv * p.group * p.stride[0][1];
   tile::copy_panels<Shape::ROWS, Shape::D, Shape::COPIERS>(to, UnitQueries<T, P>{p, first, of.row}, of.count, p.d_k,
                                                            Shape::WIDE);
 }
@@ -296,7 +296,7 @@ template <class Shape, class P> struct UnitWalk {
       const int r = row0 + 8 * half + lane_id() / 4;
       if (r >= of.count) continue;
       const u32 at = of.row + r, query = at / group, head = unit.kv * group + (at - query * group);
-      const i64 row = ((sequence.row + query) * p.num_heads + head) * p.units + unit.unit;
+      const i64 row = first_sum(p, sequence.row + query, head) + unit.unit;
       float* const out = static_cast<float*>(p.parts) + row * pitch + column;
 #pragma unroll
       for (int n = 0; n < D / 8; ++n) {
@@ -319,12 +319,14 @@ BARACUDA_D void batch_paged_extend(const P& p) {
   T* const ring = queries + Shape::FIRST;
   const Unit unit = Unit::of(p);
   const Extended sequence = Extended::of(p, unit.b);
-  const u32 group = static_cast<u32>(p.group), rows = static_cast<u32>(sequence.queries) * group;
-  if (unit.begin(p) >= sequence.keys || unit.tile * ROWS >= rows) return;
+  const u32 group = static_cast<u32>(p.group);
+  const Extended::Part part = sequence.part(p);
+  const u32 first_row = part.begin * group + unit.tile * ROWS, rows = part.end * group;
+  if (unit.begin(p) >= sequence.keys || first_row >= rows) return;
   // Calls f for each of the block's tiles of rows of which some row sees keys of the unit.
   const auto for_tiles = [&](const auto& f) {
 #pragma unroll 1
-    for (u32 row = unit.tile * ROWS; row < rows; row += static_cast<u32>(p.row_tiles) * ROWS) {
+    for (u32 row = first_row; row < rows; row += static_cast<u32>(p.row_tiles) * ROWS) {
       const int count = static_cast<int>(min<u32>(ROWS, rows - row));
       const int begin = max(unit.begin(p), sequence.reach(p, static_cast<int>(row / group)).low);
       const int end = min(unit.end(p), sequence.reach(p, static_cast<int>((row + count - 1) / group)).high);

@@ -4,7 +4,7 @@
 // A lane has a key of 32 for the scores, each one chain of fma over d, and columns lane, lane + 32, … of the outputs,
 // which take the 32 weights one after the other. Order of sums: 32 keys from a multiple of 32 on, the last ones of the block
 // first, each block's sum added to those of the blocks after it.
-#include "attention/paged/extend.cuh"
+#include "attention/paged/extend_tables.cuh"
 
 namespace baracuda {
 namespace attention {
@@ -85,20 +85,23 @@ template <class T, int D, class P> BARACUDA_D void batch_paged_extend_simt(const
   const Unit unit = Unit::of(p);
   const Extended sequence = Extended::of(p, unit.b);
   const int warp = static_cast<int>(threadIdx.x) / warp_size;
-  const u32 group = static_cast<u32>(p.group), rows = static_cast<u32>(sequence.queries) * group;
+  const u32 group = static_cast<u32>(p.group);
+  const Extended::Part part = sequence.part(p);
   const A c = static_cast<A>(p.unit_log2);
   if (sequence.keys == 0) return;
   const Pages pages(p, unit.b);
   const T* const k = static_cast<const T*>(p.k) + unit.kv * p.stride[1][1];
   const T* const v = static_cast<const T*>(p.v) + unit.kv * p.stride[2][1];
 #pragma unroll 1
-  for (u32 r = unit.tile * simt_warps + warp; r < rows; r += static_cast<u32>(p.row_tiles) * simt_warps) {
+  for (u32 r = part.begin * group + unit.tile * simt_warps + warp; r < part.end * group;
+       r += static_cast<u32>(p.row_tiles) * simt_warps) {
     const int query = static_cast<int>(r / group);
     const u32 head = unit.kv * group + r % group;
     const Extended::Reach seen = sequence.reach(p, query);
     const int begin = max(unit.begin(p), seen.low), end = min(unit.end(p), seen.high);
     if (begin >= end) continue;
-    const T* const q = static_cast<const T*>(p.q) + (sequence.row + query) * p.stride[0][2] + head * p.stride[0][1];
+    const T* const q = static_cast<const T*>(p.q) + unit.b * p.stride[0][0] + (sequence.row + query) * p.stride[0][2] +
+                       head * p.stride[0][1];
     __syncwarp();
     for (int d = lane_id(); d < p.d_k; d += warp_size) queries[warp][d] = to_acc(q[d]);
     __syncwarp();
@@ -119,7 +122,7 @@ template <class T, int D, class P> BARACUDA_D void batch_paged_extend_simt(const
       total.add_after(of_block, c);
       of_block = {};
     }
-    const i64 at = ((sequence.row + query) * p.num_heads + head) * p.units + unit.unit;
+    const i64 at = first_sum(p, sequence.row + query, head) + unit.unit;
     A* const out = static_cast<A*>(p.parts) + at * round_up(p.d_v, 4);
 #pragma unroll
     for (int n = 0; n < D / warp_size; ++n) {

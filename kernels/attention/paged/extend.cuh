@@ -24,20 +24,25 @@ BARACUDA_D int block_start(int block) {
   return block < near_blocks ? block * near_keys : far_begin + (block - near_blocks) * far_keys;
 }
 
-// Bounds as the op takes them: clamped, and never below those before.
-template <class P> BARACUDA_D i64 given_bound(const P& p, i64 i) {
-  const i64 at = i * p.bound_stride;
-  return p.wide_bounds ? static_cast<const i64*>(p.qo_indptr)[at] : static_cast<const i32*>(p.qo_indptr)[at];
-}
-template <class P> BARACUDA_D i64 clamped_bound(const P& p, i64 i) {
-  return max<i64>(0, min<i64>(p.total_q, given_bound(p, i)));
-}
-template <class P> BARACUDA_D i64 settled_bound(const P& p, i64 i) {  // called by a whole warp
-  i64 most = 0;
+// Where packed sequences begin, as the op takes it: clamped to [0, total], and never below the bounds before.
+struct Bounds {
+  const void* first;
+  i64 stride, total;
+  bool wide;
+  template <class P> static BARACUDA_D Bounds of_queries(const P& p) {
+    return {p.qo_indptr, p.bound_stride, p.total_q, p.wide_bounds != 0};
+  }
+  BARACUDA_D i64 given(i64 i) const {
+    return wide ? static_cast<const i64*>(first)[i * stride] : static_cast<const i32*>(first)[i * stride];
+  }
+  BARACUDA_D i64 clamped(i64 i) const { return max<i64>(0, min<i64>(total, given(i))); }
+  BARACUDA_D i64 settled(i64 i) const {  // called by a whole warp
+    i64 most = 0;
 #pragma unroll 4
-  for (i64 n = lane_id(); n <= i; n += warp_size) most = max(most, clamped_bound(p, n));
-  return warp_reduce<Max>(most);
-}
+    for (i64 n = lane_id(); n <= i; n += warp_size) most = max(most, clamped(n));
+    return warp_reduce<Max>(most);
+  }
+};
 
 // A sequence's queries and keys.
 struct Extended {
@@ -55,6 +60,14 @@ struct Extended {
     const i64 at = position(p, query);
     const i64 low = max<i64>(0, at - p.left), high = min<i64>(keys, at + p.right + 1);
     return {static_cast<int>(min<i64>(low, keys)), static_cast<int>(max<i64>(high, 0))};
+  }
+  // The sequence's queries [begin, end) among the rows [first_row, last_row) of q, which a launch takes.
+  struct Part {
+    int begin, end;
+  };
+  template <class P> BARACUDA_D Part part(const P& p) const {
+    const i64 begin = max<i64>(0, min<i64>(queries, p.first_row - row));
+    return {static_cast<int>(begin), static_cast<int>(max<i64>(begin, min<i64>(queries, p.last_row - row)))};
   }
   // The first of the keys that the sequence's own queries stand for.
   BARACUDA_D int own_keys() const { return keys - queries; }
@@ -166,6 +179,11 @@ template <class A> struct Added {
   BARACUDA_D A add(A old, A next) const { return math::fma(next, of_next, old * of_old); }
 };
 
+// The first sum of a row of q and a head, of those of its units.
+template <class P> BARACUDA_D i64 first_sum(const P& p, i64 row, u32 head) {
+  return ((row - p.first_row) * p.num_heads + head) * p.units;
+}
+
 // What a score q k is before it is weighed: itself, or with terms it times scale, capped, less ALiBi's slope times the
 // distance of query and key.
 template <class A, class P> BARACUDA_D A with_terms(const P& p, A x, A slope, int position, int key) {
@@ -214,13 +232,14 @@ template <int THREADS, class P> BARACUDA_D void extend_sequences(const P& p) {
   }
   missing = warp_reduce<Min>(missing);
   if (lane_id() == 0) missing_of_warp[threadIdx.x / warp_size] = missing;
-  const i64 row = settled_bound(p, b), end = max(row, clamped_bound(p, b + 1));
+  const Bounds bounds = Bounds::of_queries(p);
+  const i64 row = bounds.settled(b), end = max(row, bounds.clamped(b + 1));
   __syncthreads();
   if (threadIdx.x != 0) return;
   for (int w = 1; w < THREADS / warp_size; ++w) missing = min(missing, missing_of_warp[w]);
   const i64 keys = min(room, missing * p.page_size);
   static_cast<Extended*>(p.sequences)[b] = {row, static_cast<int>(end - row), static_cast<int>(keys)};
-  const bool wrong = keys != claimed || given_bound(p, b) != row || given_bound(p, b + 1) != end;
+  const bool wrong = keys != claimed || bounds.given(b) != row || bounds.given(b + 1) != end;
   if (p.status != nullptr && (wrong || end - row > p.max_queries)) atomicOr(p.status, 1u);
 }
 
@@ -338,26 +357,30 @@ template <class T, bool SINGLE, class P> BARACUDA_D void extend_merge(const P& p
   [[maybe_unused]] __shared__ A part[WARPS == 1 ? 1 : WARPS][4 * warp_size];
   const int lane = lane_id(), warp = static_cast<int>(threadIdx.x) / warp_size;
   const u32 row = WARPS == 1 ? blockIdx.x * (blockDim.x / warp_size) + warp : blockIdx.x;
-  if (row >= p.total_q * p.num_heads) return;
-  const u32 heads = static_cast<u32>(p.num_heads), t = row / heads, h = row - t * heads;
+  if (row >= (p.last_row - p.first_row) * p.num_heads) return;
+  const u32 heads = static_cast<u32>(p.num_heads), in_part = row / heads, h = row - in_part * heads;
+  const i64 t = p.first_row + in_part;
 
   // The sequence of row t: the one before the first bound above t.
+  const Bounds bounds = Bounds::of_queries(p);
   i64 above = p.batch + 1;
 #pragma unroll 4
   for (i64 n = lane; n <= p.batch; n += warp_size) {
-    if (clamped_bound(p, n) > t) above = min(above, n);
+    if (bounds.clamped(n) > t) above = min(above, n);
   }
   above = warp_reduce<Min>(above);
   Extended::Reach seen{0, 0};
+  i64 b = 0;
   const A sink = p.sinks == nullptr ? none : static_cast<const A*>(p.sinks)[h * p.sink_stride];
   if (above >= 1 && above <= p.batch) {
-    const Extended sequence = Extended::of(p, above - 1);
+    b = above - 1;
+    const Extended sequence = Extended::of(p, b);
     seen = sequence.reach(p, static_cast<int>(t - sequence.row));
   }
   const bool some = seen.low < seen.high;
   const int low = some ? block_of(seen.low) : 0, high = some ? block_of(seen.high - 1) : -1;
   const int pitch = round_up(p.d_v, 4);
-  const i64 line = static_cast<i64>(row) * p.units;
+  const i64 line = first_sum(p, t, h);
   const Row of{p,
                static_cast<const PartialSum<A>*>(p.stats) + line,
                static_cast<const A*>(p.parts) + line * pitch,
@@ -375,7 +398,7 @@ template <class T, bool SINGLE, class P> BARACUDA_D void extend_merge(const P& p
   const A total = of.total(from) + (sink == none ? A(0) : exp2_fast((sink - from) * of.c));
   const A factor = total == A(0) ? A(0) : A(1) / total;
 
-  T* const y = static_cast<T*>(p.y) + t * p.y_stride[0] + h * p.y_stride[1];
+  T* const y = static_cast<T*>(p.y) + b * p.y_stride[0] + h * p.y_stride[1] + t * p.y_stride[2];
 #pragma unroll 1
   for (int column = 0; column < p.d_v; column += 4 * warp_size) {
     const int at = column + 4 * lane;
@@ -401,7 +424,8 @@ template <class T, bool SINGLE, class P> BARACUDA_D void extend_merge(const P& p
   }
   if (p.lse != nullptr && (WARPS == 1 ? lane : static_cast<int>(threadIdx.x)) == 0) {
     const A lse = math::fma(base, static_cast<A>(p.natural), math::log(total));
-    static_cast<A*>(p.lse)[h * p.total_q + t] = total == A(0) ? none : lse;
+    static_cast<A*>(p.lse)[b * p.lse_stride[0] + h * p.lse_stride[1] + t * p.lse_stride[2]] =
+        total == A(0) ? none : lse;
   }
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 // extend_tiles   what a warp of batch_paged_extend does with tiles: the rows of queries, products, and which keys of a
 //                tile its rows see.
-#include "attention/paged/extend.cuh"
+#include "attention/paged/extend_tables.cuh"
 #include "attention/flash_wgmma.cuh"
 
 namespace baracuda {

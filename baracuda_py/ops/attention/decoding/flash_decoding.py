@@ -21,9 +21,12 @@ from ....core.element import unrounded
 from ....calls.entries import entry
 from ....schedules.attention.decoding import Walk, mma_row, row
 from ....schedules.attention.dense.forward import WIDER
+from ....schedules.attention.extend import FAMILY
+from ....schedules.attention.same_bits import DENSE_TABLES, cached, same_bits_rows
 from ....schedules.attention.score_terms import KINDS
 from ..grouped_heads import GroupedHeads, kv_heads, score_scale
 from ..layouts import Layouts
+from ..paged.page_tables import READ_TABLES, table_fields
 from ....core.benchmark import Benchmark
 from ..in_torch import attention
 from .decoding_terms import TERM_FIELDS, attend, term_values, usual_slopes
@@ -249,6 +252,7 @@ class FlashDecodingPlan(Plan):
     """
 
     op = "attention.flash_decoding"
+    same_bits = FAMILY
     descriptor = FlashDecodingDescriptor
     args = FlashDecodingArgs
     reference = staticmethod(reference)
@@ -256,7 +260,9 @@ class FlashDecodingPlan(Plan):
         "lengths are clamped to [0, max_cache_len], starts to [0, length]; a sequence whose batch_index is not in "
         "[0, cache_batch) sees no key; cells that are not seen are never read"
     )
-    variants = (mma_row(_DENSE), row(_DENSE))
+    variants = (
+        mma_row(_DENSE), row(_DENSE), *same_bits_rows(table_fields(READ_TABLES), cached, DENSE_TABLES),
+    )  # fmt: skip
     torch = staticmethod(in_torch)
     benchmarks = (
         _benchmark(32, 8, 64, 8192, 128),

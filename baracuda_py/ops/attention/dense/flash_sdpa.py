@@ -14,7 +14,10 @@ from ....core.element import unrounded
 from ....calls.entries import entry
 from ....core.keywords import unexpected
 from ....schedules.attention.dense.forward import SIMT_ROW, SM80_ROW, SM89_ROW, SM90A_ROW, WIDER
+from ....schedules.attention.extend import FAMILY
+from ....schedules.attention.same_bits import DENSE_TABLES, dense, same_bits_rows
 from ..layouts import Layouts
+from ..paged.page_tables import READ_TABLES, table_fields
 from ..score_terms import ALIGNMENTS, ScoreTerms, batches, kept, restored, scores, weighted
 from ....core.benchmark import Benchmark, EAGER, FLOPS
 from ..in_torch import attention, terms
@@ -103,10 +106,13 @@ class FlashSdpaPlan(Plan):
     """
 
     op = "attention.flash_sdpa"
+    same_bits = FAMILY
     descriptor = FlashSdpaDescriptor
     args = FlashSdpaArgs
     reference = staticmethod(reference)
-    variants: ClassVar[tuple[Variant, ...]] = (SM90A_ROW, SM80_ROW, SM89_ROW, SIMT_ROW)
+    variants: ClassVar[tuple[Variant, ...]] = (
+        SM90A_ROW, SM80_ROW, SM89_ROW, SIMT_ROW, *same_bits_rows(table_fields(READ_TABLES), dense, DENSE_TABLES),
+    )  # fmt: skip
     vjp = Vjp(
         "FlashSdpaBackwardPlan",
         grads={"q": "dq", "k": "dk", "v": "dv", "mask": "dmask", "slopes": "dslopes", "sinks": "dsinks"},

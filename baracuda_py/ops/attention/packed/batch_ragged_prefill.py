@@ -14,10 +14,13 @@ from ....calls.functional import functional
 from ....core.element import unrounded
 from ....calls.entries import entry
 from ....schedules.attention.dense.forward import simt_row, sm80_row, sm89_row, sm90a_row
+from ....schedules.attention.extend import FAMILY
 from ....schedules.attention.packed import packed_form
+from ....schedules.attention.same_bits import PACKED_TABLES, packed as packed_keys, same_bits_rows
 from .flash_sdpa_varlen import reference as varlen
 from .flash_sdpa_varlen import in_torch as varlen_in_torch
 from ..in_torch import bits
+from ..paged.page_tables import READ_TABLES, table_fields
 from .ragged import (
     BITS_POLICY, INDEX, POLICY, Packed, PackedDescriptor, check_mask, mask_starts, packed_benchmarks, ragged_case,
     random_bounds, settle_mask,
@@ -81,12 +84,16 @@ class BatchRaggedPrefillPlan(Packed, Plan):
     """`FlashSdpaVarlenPlan` with the names of FlashInfer's ragged prefill."""
 
     op = "attention.batch_ragged_prefill"
+    same_bits = FAMILY
     descriptor = BatchRaggedPrefillDescriptor
     args = BatchRaggedPrefillArgs
     reference = staticmethod(reference)
     bounds = BOUNDS
     value_policy = POLICY + BITS_POLICY
-    variants = (sm90a_row(_FORM), sm80_row(_FORM), sm89_row(_FORM), simt_row(_FORM))
+    variants = (
+        sm90a_row(_FORM), sm80_row(_FORM), sm89_row(_FORM), simt_row(_FORM),
+        *same_bits_rows(table_fields(READ_TABLES), packed_keys(BOUNDS), PACKED_TABLES),
+    )  # fmt: skip
     torch = staticmethod(in_torch)
     benchmarks = packed_benchmarks("qo_indptr", "kv_indptr")
 

@@ -12,9 +12,12 @@ from ....calls.functional import functional
 from ....core.element import unrounded
 from ....calls.entries import entry
 from ....schedules.attention.dense.forward import simt_row, sm80_row, sm89_row, sm90a_row
+from ....schedules.attention.extend import FAMILY
 from ....schedules.attention.packed import packed_form
+from ....schedules.attention.same_bits import PACKED_TABLES, packed as packed_keys, same_bits_rows
 from ....schedules.attention.score_terms import drop_probability
 from ..dense.flash_sdpa import reference as dense
+from ..paged.page_tables import READ_TABLES, table_fields
 from .ragged import (
     INDEX, Packed, PackedDescriptor, heads_first, packed_benchmarks, ragged_case, random_bounds, sequences, terms_of,
     unseeing,
@@ -96,11 +99,15 @@ class FlashSdpaVarlenPlan(Packed, Plan):
     """
 
     op = "attention.flash_sdpa_varlen"
+    same_bits = FAMILY
     descriptor = FlashSdpaVarlenDescriptor
     args = FlashSdpaVarlenArgs
     reference = staticmethod(reference)
     bounds = BOUNDS
-    variants = (sm90a_row(_FORM), sm80_row(_FORM), sm89_row(_FORM), simt_row(_FORM))
+    variants = (
+        sm90a_row(_FORM), sm80_row(_FORM), sm89_row(_FORM), simt_row(_FORM),
+        *same_bits_rows(table_fields(READ_TABLES), packed_keys(BOUNDS), PACKED_TABLES),
+    )  # fmt: skip
     vjp = Vjp("FlashSdpaVarlenBackwardPlan", grads={"q": "dq", "k": "dk", "v": "dv", "sinks": "dsinks"})
     torch = staticmethod(in_torch)
     benchmarks = packed_benchmarks("cu_seqlens_q", "cu_seqlens_k")

@@ -22,6 +22,7 @@ from ....core.element import unrounded
 from ....calls.entries import entry
 from ....schedules.attention.decoding import Walk, mma_row, row
 from ....schedules.attention.dense.forward import WIDER
+from ....schedules.attention.extend import FAMILY
 from ..decoding.decoding_terms import TERM_FIELDS, attend, term_values, usual_slopes
 from ..grouped_heads import GroupedHeads, kv_heads, score_scale
 from ..layouts import PAGE_LAYOUTS, Layouts
@@ -192,6 +193,7 @@ class BatchPagedDecodePlan(Plan):
     """
 
     op = "attention.batch_paged_decode"
+    same_bits = FAMILY  # which batch_paged_extend has
     descriptor = BatchPagedDecodeDescriptor
     args = BatchPagedDecodeArgs
     reference: ClassVar[Callable[..., Mapping[str, Any]]] = staticmethod(reference)

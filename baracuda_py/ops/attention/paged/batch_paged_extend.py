@@ -19,7 +19,8 @@ from ....calls.functional import functional
 from ....core.element import unrounded
 from ....calls.entries import entry
 from ....core.benchmark import Benchmark
-from ....schedules.attention.extend import extend_rows
+from ....schedules.attention.extend import FAMILY, Extend, extend_rows
+from ....schedules.attention.same_bits import paged
 from ..decoding.decoding_terms import usual_slopes
 from ..in_torch import cached, packed
 from ..layouts import PAGE_LAYOUTS, Layouts
@@ -140,6 +141,7 @@ class BatchPagedExtendPlan(PagedQueries, Plan):
     """
 
     op = "attention.batch_paged_extend"
+    same_bits = FAMILY
     descriptor = BatchPagedExtendDescriptor
     args = BatchPagedExtendArgs
     reference = staticmethod(reference)
@@ -148,7 +150,7 @@ class BatchPagedExtendPlan(PagedQueries, Plan):
         "[0, max_cache_len] and to its sequence's pages, which end before the first that is not in [0, num_pages); "
         "columns that a tree mask does not have count as hidden"
     )
-    variants: ClassVar[tuple[Variant, ...]] = extend_rows(table_fields(READ_TABLES), _values)
+    variants: ClassVar[tuple[Variant, ...]] = extend_rows(Extend(table_fields(READ_TABLES), paged(_values)))
     torch = staticmethod(in_torch)
     benchmarks = _benchmarks((32, 8192, 1), (32, 8192, 8), (32, 8192, 16), (1, 131072, 8), (1, 2048, 1))
 

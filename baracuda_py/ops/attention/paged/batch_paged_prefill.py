@@ -17,7 +17,9 @@ from ....calls.functional import functional
 from ....core.element import unrounded
 from ....calls.entries import entry
 from ....schedules.attention.dense.forward import simt_row, sm80_row, sm89_row, sm90a_row
+from ....schedules.attention.extend import FAMILY
 from ....schedules.attention.packed import paged_form
+from ....schedules.attention.same_bits import paged, same_bits_rows
 from ..dense.flash_sdpa import reference as dense
 from ..layouts import PAGE_LAYOUTS, Layouts
 from .page_tables import (
@@ -211,6 +213,7 @@ class BatchPagedPrefillPlan(PagedQueries, Plan):
     """
 
     op = "attention.batch_paged_prefill"
+    same_bits = FAMILY
     descriptor = BatchPagedPrefillDescriptor
     args = BatchPagedPrefillArgs
     reference = staticmethod(reference)
@@ -219,7 +222,10 @@ class BatchPagedPrefillPlan(PagedQueries, Plan):
         "a length is clamped to [0, max_cache_len] and to the sequence's pages before the first that is not in "
         "[0, num_pages)" + BITS_POLICY
     )
-    variants = (sm90a_row(_FORM), sm80_row(_FORM), sm89_row(_FORM), simt_row(_FORM))
+    variants = (
+        sm90a_row(_FORM), sm80_row(_FORM), sm89_row(_FORM), simt_row(_FORM),
+        *same_bits_rows(table_fields(READ_TABLES), paged(_values)),
+    )  # fmt: skip
     torch = staticmethod(in_torch)
     benchmarks = (
         Benchmark(
