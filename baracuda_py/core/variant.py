@@ -155,8 +155,8 @@ class Guarantee:
     (`native=True`, for moves and integer ops) keeps the element as accumulator. flushes: the elements for which
     subnormal results or partial sums may be 0. roundings: how many follow one another in a descriptor's sums, each by
     half an eps of a partial sum at most, so that a `Forward` bound is no less than half of them; where tensor cores
-    truncate what they add 16 products to, that counts twice. same_bits: as in `PrecisionGuarantee`; where an op has rows
-    without it, those with it are taken only if `PlanPreference(same_bits=True)` asks for them.
+    truncate what they add 16 products to, that counts twice. same_bits: as in `PrecisionGuarantee`; where an op has
+    rows without it, those with it are taken only if `PlanPreference(same_bits=True)` asks for them.
     """
 
     error: ErrorBound | Mapping[ElementKind, ErrorBound] | Callable[[ElementKind, Any], ErrorBound] = Exact()

@@ -14,16 +14,7 @@ from typing import Any
 from ...core import ArchSku, Geometry, Guarantee, Kernel, Params, Problem, Step, Variant, View
 from ...core.error_bound import Chained
 from ...core.variant import aligned
-from .dense.forward import (
-    FORWARD_DIMS,
-    HALVES,
-    SINGLES,
-    TENSOR_CORES,
-    head_dim,
-    layout,
-    split_scale,
-    wide,
-)  # fmt: skip
+from .dense.forward import FORWARD_DIMS, HALVES, SINGLES, TENSOR_CORES, head_dim, layout, split_scale, wide  # fmt: skip
 from .score_terms import WINDOW
 
 NEAR, FAR, FAR_BEGIN, FOLD = 256, 1024, 32768, 8  # keys of a block, and from which position on; blocks of a group

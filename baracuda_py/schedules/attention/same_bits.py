@@ -15,7 +15,7 @@ from ...core import ElementKind, Kernel, Params, Problem, Step, Variant, View
 from ...core.variant import aligned
 from ..map import divider
 from .dense.forward import strides
-from .extend import Extend, FAMILY, Seen, extend_rows
+from .extend import Extend, Seen, extend_rows
 from .packed import packed_strides
 from .score_terms import UNBOUNDED, drop_probability, window
 

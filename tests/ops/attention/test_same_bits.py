@@ -1,4 +1,4 @@
-"""PlanPreference(same_bits=True): a token's attention has the same bits dense, packed, in pages, in chunks and decoded."""
+"""PlanPreference(same_bits=True): a token's attention has the same bits dense, packed, in pages, in chunks, decoded."""
 
 from __future__ import annotations
 
@@ -72,7 +72,9 @@ class Case:
     def extended(self, arch: float, page: int = 16) -> Any:
         """All queries at once, by batch_paged_extend: what the others must have."""
         most = max(LENGTHS)
-        k, v = (np.stack([np.pad(one, ((0, 0), (0, most - one.shape[1]), (0, 0))) for one in x]) for x in (self.k, self.v))
+        k, v = (
+            np.stack([np.pad(one, ((0, 0), (0, most - one.shape[1]), (0, 0))) for one in x]) for x in (self.k, self.v)
+        )
         caches, table = deal(np.random.default_rng(0), [k, v], page, np.nan, lengths=LENGTHS)
         facts = self.shared | self.facts() | {
             "batch_size": 2, "total_q": sum(LENGTHS), "max_seqlen_q": most, "is_causal": True,
@@ -145,7 +147,9 @@ def test_packed_sequences(case, plan, names, parts, monkeypatch):
     total = sum(LENGTHS)
     facts = made.shared | made.facts() | {"batch_size": 2, "total_q": total, "total_k": total, "is_causal": True}
     given = {"q": made.rows(made.q), "k": made.rows(made.k), "v": made.rows(made.v), **made.arrays()}
-    got = run(plan, facts, given | dict.fromkeys(names, bounds), arch, (total, HEADS * GROUP, D), (HEADS * GROUP, total))
+    got = run(
+        plan, facts, given | dict.fromkeys(names, bounds), arch, (total, HEADS * GROUP, D), (HEADS * GROUP, total)
+    )
     same(got, want)
 
 
@@ -198,11 +202,15 @@ def test_the_rows_are_taken_only_if_asked_for_and_explain_says_so():
 
 def test_an_op_without_such_rows_is_refused_and_one_of_another_family_is_batch_invariant():
     plan = registry.plans()["BatchPagedDecodePlan"]
-    desc = plan.descriptor(batch_size=1, num_heads=4, num_pages=4, page_size=16, d_k=64, d_v=64, max_pages=4, element="float16")
+    desc = plan.descriptor(
+        batch_size=1, num_heads=4, num_pages=4, page_size=16, d_k=64, d_v=64, max_pages=4, element="float16"
+    )
     with pytest.raises(UnsupportedError, match="its bits are its own, not those that attention shares"):
         plan.select(desc, SHARED, device=fake_device(9.0))
     norm = registry.plans()["RMSNormPlan"]
-    chosen = norm.select(norm.descriptor(rows=3, cols=64, element="float16"), SHARED, device=fake_device(9.0))
+    chosen = norm.select(
+        norm.descriptor(batch_shape=(3,), normalized_shape=(64,), element="float16"), SHARED, device=fake_device(9.0)
+    )
     assert chosen.precision_guarantee.batch_invariant
 
 
