@@ -38,7 +38,7 @@ _SPLIT |= {"stride": "i64[4][3]", "tree_stride": "i64[2]", "slope_stride": "i64[
 _SPLIT |= dict.fromkeys(("tree_columns", "row_tiles", "kv_heads"), "i64")
 _SPLIT |= {"scale": "f64", "sign": "f64", "softcap": "f64"} | dict.fromkeys(("group", "d_k", "has_terms"), "i32")
 
-_FIND = _SHARED | {"status": "status", "max_keys": "i64", "max_queries": "i64"}
+_FIND = _SHARED | {"status": "status", "max_keys": "i64", "max_queries": "i64", "refuses": "i32"}
 
 
 def blocks_of(keys: int) -> int:
@@ -90,7 +90,8 @@ class Seen:
     q, y, lse: strides of a sequence, a head and a row. The row of a query counts from the first of all sequences on, so
     a sequence's stride is less what its rows make of that. k, v: of a page, a head and a cell. pointers: where those
     are that no operand of the kernels' names is. tables: what `table_params` says of the page table. before: steps that
-    write the first `workspace` bytes. most_queries, most_keys: of a sequence.
+    write the first `workspace` bytes. most_queries, most_keys: of a sequence. refuses: whether one of length -1 is one
+    of too many keys, whose results are NaN.
     """
 
     views: tuple[View, View, View, View]
@@ -110,6 +111,7 @@ class Seen:
     pointers: Mapping[str, Any] = field(default_factory=dict)
     before: tuple[Step, ...] = ()
     workspace: int = 0
+    refuses: bool = False
 
 
 @dataclass(frozen=True)
@@ -159,6 +161,7 @@ class Extend:
         }  # fmt: skip
         before = {
             **shared, **seen.tables, **of_tables, "max_keys": seen.most_keys, "max_queries": seen.most_queries,
+            "refuses": int(seen.refuses),
         }  # fmt: skip
         groups = max(1, -(-blocks_of(seen.most_keys) // FOLD))
         last = {

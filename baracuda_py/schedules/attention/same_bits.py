@@ -85,7 +85,7 @@ def packed(bounds: tuple[str, str]) -> Callable[[Problem], Seen | str]:
         made, pointers, end = _made({"bounds": desc.num_bounds, "pages": desc.total_k, "lengths": desc.batch_size})
         params = {
             **made, "batch": desc.batch_size, "bounds_k": bounds[1], "bound_stride": stride, "total_k": desc.total_k,
-            "max_keys": desc.max_seqlen_k, "wide_bounds": int(wide),
+            "max_keys": desc.key_len, "wide_bounds": int(wide),
         }  # fmt: skip
         threads = max(desc.total_k, 32 * desc.num_bounds)
         pointers = {
@@ -95,8 +95,8 @@ def packed(bounds: tuple[str, str]) -> Callable[[Problem], Seen | str]:
         return Seen(
             (p.q, p.k, p.v, p.y), q, _one_key(k), _one_key(v), y, (0, desc.total_q, 1),
             _table_values(1, desc.total_k, desc.total_k), desc.batch_size, desc.total_q, desc.max_seqlen_q,
-            desc.total_k, _reach(desc), _bounds(p.views[bounds[0]]), (desc.total_k, 1), pointers,
-            (Step("packed_tables", (-(-threads // THREADS), 1, 1), params, {}, THREADS),), end,
+            desc.key_len, _reach(desc), _bounds(p.views[bounds[0]]), (desc.total_k, 1), pointers,
+            (Step("packed_tables", (-(-threads // THREADS), 1, 1), params, {}, THREADS),), end, True,
         )  # fmt: skip
 
     return see

@@ -88,7 +88,7 @@ template <class T, int D, class P> BARACUDA_D void batch_paged_extend_simt(const
   const u32 group = static_cast<u32>(p.group);
   const Extended::Part part = sequence.part(p);
   const A c = static_cast<A>(p.unit_log2);
-  if (sequence.keys == 0) return;
+  if (sequence.keys <= 0) return;
   const Pages pages(p, unit.b);
   const T* const k = static_cast<const T*>(p.k) + unit.kv * p.stride[1][1];
   const T* const v = static_cast<const T*>(p.v) + unit.kv * p.stride[2][1];

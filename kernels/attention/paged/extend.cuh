@@ -47,7 +47,7 @@ struct Bounds {
 // A sequence's queries and keys.
 struct Extended {
   i64 row;            // of its first query in q
-  int queries, keys;  // its last query stands at its last key, or its first at key 0
+  int queries, keys;  // its last query stands at its last key, or its first at key 0; keys -1: results are NaN
 
   // The keys [low, high) that a query sees, but for those that its tree hides.
   struct Reach {
@@ -237,7 +237,7 @@ template <int THREADS, class P> BARACUDA_D void extend_sequences(const P& p) {
   __syncthreads();
   if (threadIdx.x != 0) return;
   for (int w = 1; w < THREADS / warp_size; ++w) missing = min(missing, missing_of_warp[w]);
-  const i64 keys = min(room, missing * p.page_size);
+  const i64 keys = p.refuses && claimed < 0 ? -1 : min(room, missing * p.page_size);
   static_cast<Extended*>(p.sequences)[b] = {row, static_cast<int>(end - row), static_cast<int>(keys)};
   const bool wrong = keys != claimed || bounds.given(b) != row || bounds.given(b + 1) != end;
   if (p.status != nullptr && (wrong || end - row > p.max_queries)) atomicOr(p.status, 1u);
@@ -371,11 +371,13 @@ template <class T, bool SINGLE, class P> BARACUDA_D void extend_merge(const P& p
   above = warp_reduce<Min>(above);
   Extended::Reach seen{0, 0};
   i64 b = 0;
+  bool refused = false;
   const A sink = p.sinks == nullptr ? none : static_cast<const A*>(p.sinks)[h * p.sink_stride];
   if (above >= 1 && above <= p.batch) {
     b = above - 1;
     const Extended sequence = Extended::of(p, b);
     seen = sequence.reach(p, static_cast<int>(t - sequence.row));
+    refused = sequence.keys < 0;
   }
   const bool some = seen.low < seen.high;
   const int low = some ? block_of(seen.low) : 0, high = some ? block_of(seen.high - 1) : -1;
@@ -396,7 +398,7 @@ template <class T, bool SINGLE, class P> BARACUDA_D void extend_merge(const P& p
   for (int group = of.first; group <= of.last; ++group) base = math::maximum(base, of.sum_of(group).base);
   const A from = base_or_0(base);
   const A total = of.total(from) + (sink == none ? A(0) : exp2_fast((sink - from) * of.c));
-  const A factor = total == A(0) ? A(0) : A(1) / total;
+  const A factor = refused ? numeric<A>::nan() : total == A(0) ? A(0) : A(1) / total;
 
   T* const y = static_cast<T*>(p.y) + b * p.y_stride[0] + h * p.y_stride[1] + t * p.y_stride[2];
 #pragma unroll 1
@@ -423,9 +425,9 @@ template <class T, bool SINGLE, class P> BARACUDA_D void extend_merge(const P& p
     }
   }
   if (p.lse != nullptr && (WARPS == 1 ? lane : static_cast<int>(threadIdx.x)) == 0) {
-    const A lse = math::fma(base, static_cast<A>(p.natural), math::log(total));
-    static_cast<A*>(p.lse)[b * p.lse_stride[0] + h * p.lse_stride[1] + t * p.lse_stride[2]] =
-        total == A(0) ? none : lse;
+    const A log_sum = total == A(0) ? none : math::fma(base, static_cast<A>(p.natural), math::log(total));
+    A* const lse = static_cast<A*>(p.lse) + b * p.lse_stride[0] + h * p.lse_stride[1] + t * p.lse_stride[2];
+    *lse = refused ? numeric<A>::nan() : log_sum;
   }
 }
 

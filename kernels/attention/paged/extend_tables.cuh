@@ -23,8 +23,8 @@ template <int THREADS, class P> BARACUDA_D void extend_dense_tables(const P& p) 
   static_cast<i32*>(p.made_lengths)[b] = static_cast<i32>(p.key_len);
 }
 
-// Packed keys as pages of one key each: page n is row n, and sequence b has the pages of its bounds. A warp settles a
-// bound.
+// Packed keys as pages of one key each: page n is row n, and sequence b has the pages of its bounds. One of more keys
+// than promised, for whose sums there is no room, has length -1. A warp settles a bound.
 template <int THREADS, class P> BARACUDA_D void extend_packed_tables(const P& p) {
   using namespace attention;
   const i64 n = static_cast<i64>(blockIdx.x) * THREADS + threadIdx.x, b = n / warp_size;
@@ -34,9 +34,9 @@ template <int THREADS, class P> BARACUDA_D void extend_packed_tables(const P& p)
   const i64 begin = bounds.settled(b), end = b < p.batch ? max(begin, bounds.clamped(b + 1)) : begin;
   if (lane_id() != 0) return;
   static_cast<i32*>(p.made_bounds)[b] = static_cast<i32>(begin);
-  if (b < p.batch) static_cast<i32*>(p.made_lengths)[b] = static_cast<i32>(end - begin);
-  const bool wrong = bounds.given(b) != begin || end - begin > p.max_keys;
-  if (p.status != nullptr && wrong) atomicOr(p.status, 1u);
+  const i64 keys = end - begin <= p.max_keys ? end - begin : -1;
+  if (b < p.batch) static_cast<i32*>(p.made_lengths)[b] = static_cast<i32>(keys);
+  if (p.status != nullptr && (bounds.given(b) != begin || keys < 0)) atomicOr(p.status, 1u);
 }
 
 }  // namespace baracuda

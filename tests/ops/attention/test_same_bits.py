@@ -153,6 +153,22 @@ def test_packed_sequences(case, plan, names, parts, monkeypatch):
     same(got, want)
 
 
+def test_a_sequence_of_more_keys_than_promised_gives_nan():
+    """There is no room for its sums; the others are right."""
+    made, arch = Case(np.float32, "plain"), 8.0
+    made.q, made.k, made.v = ([one[:, :30], two] for one, two in (made.q, made.k, made.v))
+    bounds, total = np.array([0, 30, 71], np.int32), 71
+    facts = made.shared | {"batch_size": 2, "total_q": total, "total_k": total, "is_causal": True}
+    given = {"q": made.rows(made.q), "k": made.rows(made.k), "v": made.rows(made.v)}
+    given |= dict.fromkeys(("cu_seqlens_q", "cu_seqlens_k"), bounds)
+    shapes = (total, HEADS * GROUP, D), (HEADS * GROUP, total)
+    want = run("FlashSdpaVarlenPlan", facts, given, arch, *shapes)
+    got = run("FlashSdpaVarlenPlan", facts | {"max_seqlen_k": 40}, given, arch, *shapes)
+    same((got[0][:30], got[1][:, :30]), (want[0][:30], want[1][:, :30]))
+    assert np.isnan(got[0][30:]).all()
+    assert np.isnan(got[1][:, 30:]).all()
+
+
 @pytest.mark.parametrize("page", [1, 40])
 def test_paged_prefill(case, page):
     made, arch, want = case

@@ -22,7 +22,7 @@ INDEX = INDICES[::-1]
 POLICY = (
     "bounds are clamped to [0, total] and to the largest bound before them, so sequences never overlap; rows before "
     "the first and after the last bound belong to no sequence; one longer than max_seqlen_q or max_seqlen_k is "
-    "computed all the same"
+    "computed all the same; but rows with shared bits make NaN of one with more than max_seqlen_k keys"
 )
 
 
