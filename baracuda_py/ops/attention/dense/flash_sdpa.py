@@ -127,7 +127,10 @@ class FlashSdpaPlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> FlashSdpaDescriptor:
-        return FlashSdpaDescriptor(**terms_case(draw))
+        facts = terms_case(draw, (300,))
+        if draw.integer(0, 3) == 0:  # rows of whole pieces, as models have
+            facts["d_k"] = facts["d_v"] = draw.choice((64, 128, 192, 256))
+        return FlashSdpaDescriptor(**facts)
 
     @classmethod
     def flops(cls, desc: FlashSdpaDescriptor) -> int:
