@@ -192,6 +192,25 @@ def test_bits_follow_from_the_position_alone(dtype, arch):
     np.testing.assert_array_equal(run(q[:5], again, wide, np.array([0, 5], np.int32), arch)[0], y[:5])
 
 
+@pytest.mark.parametrize("facts", [{}, {"window_left": 40, "softcap": 5.0, "scale": -0.3}])
+def test_bits_follow_from_the_position_alone_on_numpy(facts):
+    """In float64, where BLAS shows how it adds: chunks, tokens alone, other pages, as a chain of drafts."""
+    q, caches, tables, bounds = made([130, 33], [100, 33])
+    chain = np.tri(133, 100, dtype=bool)
+    chain[100:] = np.tri(33, 100, dtype=bool)
+    y, lse = truth(q, caches, tables, bounds, **facts)
+    drafted = truth(q, caches, tables, bounds, tree_mask=chain, **facts)
+    np.testing.assert_array_equal(drafted[0], y)
+    np.testing.assert_array_equal(drafted[1], lse)
+    again = [pages(tokens(cache, tables, 130), 64) for cache in caches]
+    table = np.arange(len(again[0]), dtype=np.int32)[None]
+    for begin, end in ((0, 1), (17, 18), (40, 77), (99, 100)):
+        one = {"page_table": table, "lengths": np.array([30 + end], np.int32)}
+        part = truth(q[begin:end], again, one, np.array([0, end - begin], np.int32), **facts)
+        np.testing.assert_array_equal(part[0], y[begin:end])
+        np.testing.assert_array_equal(part[1], lse[:, begin:end])
+
+
 @pytest.mark.usefixtures("emulation")
 @pytest.mark.parametrize(("dtype", "arch"), ROWS)
 def test_values_that_no_row_sees(dtype, arch):
