@@ -328,7 +328,7 @@ class Decoder:
         return self.linear(branch if rows is None else bc.embedding(rows, branch), "head")
 
     def _gated(self, x: Any, i: int) -> Any:
-        """silu of the gate, times what it lets through: one launch where the layer has its matrix, as training has not."""
+        """silu of the gate, times what it lets through; training never makes one launch of it."""
         if self.same_bits or f"up{i}" in self.stored:
             return bc.swiglu(*self._halves(self.linear(x, f"up{i}")))
         gate, up = self._halves(self.weights[f"up{i}"])

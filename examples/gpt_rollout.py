@@ -1,4 +1,4 @@
-"""Rollouts of the model: a server that keeps the log-probability of every token, and the trainer's of the same tokens."""
+"""Rollouts of the model: a server that keeps the log-probability of each token, and what the trainer says of it."""
 
 from __future__ import annotations
 
@@ -34,9 +34,7 @@ class Rollouts(Server):
         tables = {"page_table": batch.page_table, "lengths": batch.lengths}
         if batch.longest == 1:
             return bc.batch_paged_decode(q, *caches, **tables)
-        return bc.batch_paged_prefill(
-            q, *caches, batch.qo_indptr, **tables, is_causal=True, max_seqlen_q=batch.longest
-        )
+        return bc.batch_paged_prefill(q, *caches, batch.qo_indptr, **tables, is_causal=True, max_seqlen_q=batch.longest)
 
 
 def log_probabilities(logits: Any, ids: Any) -> Any:

@@ -122,7 +122,11 @@ def run(argv: list[str] | None = None) -> list[Row]:
     print(f"{preset.parameters():,} parameters, {model.weights['head'].dtype}, on {describe(asked.device)}")
     print(f"{'':22} {'tokens/s':>9} {'steps':>7} {'logprobs':>10} {'differ':>10} {'by':>9}", flush=True)
     same, rows, texts = model.with_same_bits(), [], []
-    for name, one, drafts in (("fastest", model, 0), ("one answer", same, 0), ("one answer, drafts", same, asked.drafts)):
+    for name, one, drafts in (
+        ("fastest", model, 0),
+        ("one answer", same, 0),
+        ("one answer, drafts", same, asked.drafts),
+    ):
         row, made = served(name, one, requests, asked.batch, drafts)
         rows.append(row)
         texts.append([(sequence.generated, sequence.logprobs) for sequence in made])
