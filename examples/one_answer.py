@@ -1,6 +1,6 @@
 """One answer: the log-probabilities of a server and of a trainer, bit for bit the same.
 
-    python examples/one_answer.py                            # on the NumPy backend: 2000 log-probabilities in half a minute
+    python examples/one_answer.py                                # on the NumPy backend: half a minute
     python examples/one_answer.py --preset gpu --tokens 1000000    # on a CUDA device
 
 Requests with samplers of their own run through the loop of serve.py: pages, prefixes that are reused, prompts in
