@@ -77,10 +77,14 @@ def served(name: str, model: Decoder, requests: list[Request], batch: int, draft
 
 
 def torchs(model: Decoder, requests: list[Request], batch: int, seed: int) -> Row | None:
-    """The loop in torch; None where it is not installed."""
+    """The loop in torch; None where none is installed that has the device."""
     if importlib.util.find_spec("torch") is None:
         return None
+    import torch
     from gpt_torch import TorchDecoder, compared, rollouts
+
+    if model.xp is not np and not torch.cuda.is_available():
+        return None
 
     peer, wanted = TorchDecoder(model), [(tuple(one.prompt), one.max_tokens) for one in requests]
     rollouts(peer, wanted[:1], batch, seed)
@@ -132,7 +136,7 @@ def run(argv: list[str] | None = None) -> list[Row]:
         print(row, flush=True)
     peer = torchs(model, requests, asked.batch, asked.seed)
     if peer is None:
-        print("torch is not installed: its loop is left out")
+        print("no torch for this device: its loop is left out")
     else:
         rows.append(peer)
         print(peer)

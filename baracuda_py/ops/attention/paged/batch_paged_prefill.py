@@ -125,11 +125,11 @@ def dense_of_each(
         page, cell, _ = cells_of(desc, b, **tables, gaps=False)
         whole = desc.alone(rows.stop - rows.start, len(page))
         if whole.query_len:
-            k, v = (cache[page, :, cell].swapaxes(0, 1)[None] for cache in (k_cache, v_cache))
+            # Row-major, so that rows lie as far apart however many there are: that, too, decides how BLAS adds.
+            k, v = (np.ascontiguousarray(cache[page, :, cell].swapaxes(0, 1)[None]) for cache in (k_cache, v_cache))
             for own, keys in _problems(rows, whole, each):
                 one = desc.alone(own.stop - own.start, keys)
-                seen = (np.ascontiguousarray(x[:, :, :keys]) for x in (k, v))
-                given = dict(zip("kv", seen, strict=True), q=heads_first(q, own), **terms(b, own, one))
+                given = {"q": heads_first(q, own), "k": k[:, :, :keys], "v": v[:, :, :keys], **terms(b, own, one)}
                 made = dense(one, **given, wanted=wanted, store=store)
                 y[own] = made["y"][0].swapaxes(0, 1)
                 lse[:, own] = made["lse"][0]
