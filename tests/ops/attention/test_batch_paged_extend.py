@@ -192,6 +192,25 @@ def test_bits_follow_from_the_position_alone(dtype, arch):
     np.testing.assert_array_equal(run(q[:5], again, wide, np.array([0, 5], np.int32), arch)[0], y[:5])
 
 
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize(("dtype", "arch"), ROWS)
+def test_sequences_that_are_a_page_each(dtype, arch):
+    """A trainer's call, on views of a packed projection: the bits of a server's, in small pages and a token a step."""
+    count, heads, d = 130, HEADS * GROUP, 64
+    packed = np.random.default_rng(0).standard_normal((2 * count, heads + 2 * HEADS, d)).astype(dtype)
+    q, k, v = packed[:, :heads], packed[:, heads:-HEADS], packed[:, -HEADS:]
+    whole = [x.reshape(2, count, HEADS, d).transpose(0, 2, 1, 3) for x in (k, v)]
+    each = np.arange(3, dtype=np.int32)
+    tables = {"page_table": each[:2, None], "lengths": np.full(2, count, np.int32)}
+    y, lse = run(q, whole, tables, each * count, arch)
+    small = [pages(x[1].transpose(1, 0, 2), 16) for x in whole]
+    for begin, end in ((0, 1), (1, 40), (129, 130)):
+        one = {"page_table": np.arange(9, dtype=np.int32)[None], "lengths": np.array([end], np.int32)}
+        part = run(q[count + begin : count + end], small, one, np.array([0, end - begin], np.int32), arch)
+        np.testing.assert_array_equal(part[0], y[count + begin : count + end])
+        np.testing.assert_array_equal(part[1], lse[:, count + begin : count + end])
+
+
 @pytest.mark.parametrize("facts", [{}, {"window_left": 40, "softcap": 5.0, "scale": -0.3}])
 def test_bits_follow_from_the_position_alone_on_numpy(facts):
     """In float64, where BLAS shows how it adds: chunks, tokens alone, other pages, as a chain of drafts."""
