@@ -22,6 +22,7 @@ from typing import overload
 
 from . import nn as nn
 from . import serving as serving
+from . import weights as weights
 
 # core
 from .core.device import Device as Device

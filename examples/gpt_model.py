@@ -86,7 +86,8 @@ class Decoder:
 
     def __init__(self, preset: Preset, xp: Any, seed: int = 0) -> None:
         self.preset, self.xp = preset, xp
-        self.products: bc.PlanPreference | None = None  # what the layers ask of their matrix products
+        self.products: bc.PlanPreference | None = None  # what the model asks of its matrix products
+        self.same_bits = False  # whether training and generation make the same calls, whose bits then agree
         self.stored: Mapping[str, Callable[[Any], Any]] = {}  # products x → x @ W in place of those by a matrix
         rng = np.random.default_rng(seed)
         p = preset
@@ -119,6 +120,12 @@ class Decoder:
         twin.stored = stored
         return twin
 
+    def with_same_bits(self) -> Decoder:
+        """This model, of which a token has the same logits, bit for bit, in a training step and in a server's."""
+        twin = copy.copy(self)
+        twin.same_bits, twin.products = True, bc.PlanPreference(batch_invariant=True)
+        return twin
+
     def linear(self, x: Any, name: str) -> Any:
         """x @ W of a layer."""
         if name in self.stored:
@@ -130,7 +137,7 @@ class Decoder:
     def forward(self, tokens: Any) -> tuple[Any, Weights]:
         """Logits [tokens, vocab] and what the backward pass needs."""
         x, saved = self._trunk(tokens)
-        return bc.matmul(x, self.weights["head"]), saved
+        return bc.matmul(x, self.weights["head"], preference=self.products), saved
 
     def _trunk(self, tokens: Any) -> tuple[Any, Weights]:
         """What the head multiplies, [tokens, d], and what the backward pass needs."""
@@ -172,9 +179,22 @@ class Decoder:
         q, k, v = self._heads(qkv, shape)
         bc.rope(q, x2=k, out=(q, k))
         y = self.xp.empty((*shape, p.heads, p.head_dim), qkv.dtype)
-        _, lse = bc.flash_sdpa(q, k, v, is_causal=True, return_lse=True, out={"y": y.transpose(0, 2, 1, 3)})
-        saved[f"sdpa{i}"] = (q, k, v, y, lse)
+        saved[f"sdpa{i}"] = (q, k, v, y, self._causal(q, k, v, y))
         return y.reshape(x.shape)
+
+    def _causal(self, q: Any, k: Any, v: Any, y: Any) -> Any:
+        """Causal attention to y [batch, context, heads, head_dim]; log Σ exp [batch, heads, context]."""
+        if not self.same_bits:
+            return bc.flash_sdpa(q, k, v, is_causal=True, return_lse=True, out={"y": y.transpose(0, 2, 1, 3)})[1]
+        # The op of the server: its blocks of keys follow from positions alone. Each sequence is a page of the context.
+        xp, (batch, heads, context, dim) = self.xp, q.shape
+        rows, each = (batch * context, heads, dim), xp.arange(batch + 1, dtype=np.int32)
+        _, lse = bc.batch_paged_extend(
+            q.transpose(0, 2, 1, 3).reshape(rows), k, v, each * context, page_table=each[:-1, None],
+            lengths=xp.full(batch, context, np.int32), max_seqlen_q=context, return_lse=True,
+            out={"y": y.reshape(rows)},
+        )  # fmt: skip
+        return xp.ascontiguousarray(lse.reshape(heads, batch, context).transpose(1, 0, 2))
 
     def _heads(self, qkv: Any, shape: tuple[int, int]) -> tuple[Any, Any, Any]:
         """q, k, v as [batch, heads, context, head_dim] views of the packed projection."""
@@ -207,9 +227,18 @@ class Decoder:
 
     def loss_and_gradients(self, tokens: Any, targets: Any, loss: Any = None) -> tuple[Any, Weights]:
         """The loss, in `loss` if given, and float32 gradients of every weight."""
-        p, w, grads = self.preset, self.weights, {}
         x, saved = self._trunk(tokens)
-        loss, dx, grads["head"] = self._loss_and_gradients(x, targets.reshape(-1), loss)
+        loss, dx, dhead = self._loss_and_gradients(x, targets.reshape(-1), loss)
+        return loss, {"head": dhead} | self._backward(tokens, dx, saved)
+
+    def gradients(self, tokens: Any, dlogits: Any, saved: Weights) -> Weights:
+        """Float32 gradients of every weight, of those of `forward`'s logits and what it saved."""
+        dx = bc.matmul(dlogits, self.weights["head"].T)
+        return {"head": product(saved["final"][2].T, dlogits)} | self._backward(tokens, dx, saved)
+
+    def _backward(self, tokens: Any, dx: Any, saved: Weights) -> Weights:
+        """Gradients of all weights but the head, of the gradient of what that multiplies."""
+        p, w, grads = self.preset, self.weights, {}
         dstream = self._norm_backward("final", dx, None, saved, grads)
         for i in reversed(range(p.layers)):
             grads[f"down{i}"] = product(saved[f"hidden{i}"].T, dstream)
@@ -224,7 +253,7 @@ class Decoder:
             dstream = self._norm_backward(f"attention{i}", dbranch, dstream, saved, grads)
         dweight = bc.embedding_backward(dstream.reshape(*tokens.shape, p.d), tokens, num_embeddings=p.vocab)
         grads["embedding"] = self._wide(dweight)
-        return loss, grads
+        return grads
 
     def _norm_backward(self, name: str, dy: Any, dstream: Any, saved: Weights, grads: Weights) -> Any:
         h, rstd, _ = saved[name]
@@ -299,8 +328,8 @@ class Decoder:
         return self.linear(branch if rows is None else bc.embedding(rows, branch), "head")
 
     def _gated(self, x: Any, i: int) -> Any:
-        """silu of the gate, times what it lets through: one launch where the layer has its matrix."""
-        if f"up{i}" in self.stored:
+        """silu of the gate, times what it lets through; training never makes one launch of it."""
+        if self.same_bits or f"up{i}" in self.stored:
             return bc.swiglu(*self._halves(self.linear(x, f"up{i}")))
         gate, up = self._halves(self.weights[f"up{i}"])
         return bc.gemm(x, gate, activation="silu", up=up, preference=self.products)

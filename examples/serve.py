@@ -43,24 +43,28 @@ PAGE = 16  # tokens
 class Server:
     """The model, its paged caches, and who is served in which of their pages."""
 
-    def __init__(self, model: Decoder, pages: int, *, reuse: bool = True, **limits: int) -> None:
-        self.model, self.caches = model, model.cache(pages, PAGE)
+    def __init__(self, model: Decoder, pages: int, *, reuse: bool = True, draft: Any = None, **limits: int) -> None:
+        self.model, self.caches, self.draft = model, model.cache(pages, PAGE), draft
         allocator = PageAllocator(pages, PAGE)
         self.scheduler = Scheduler(allocator, PrefixTree(allocator) if reuse else None, **limits)
         self.steps = self.computed = self.most = 0  # steps, tokens that they computed, and the most sequences of one
 
     def step(self) -> bool:
         """The next step; False where there is nothing to do."""
-        batch = self.scheduler.schedule()
+        batch = self.scheduler.schedule(self.draft)
         if batch is None:
             return False
         place = self.model.xp.asarray
         logits = self.logits(batch.placed(place))
         ids = batch.samplers(place)(logits)
-        self.scheduler.update(batch, ids)
+        self.scheduler.update(batch, ids, self.logprobs(logits, ids))
         self.steps, self.computed = self.steps + 1, self.computed + len(batch.tokens)
         self.most = max(self.most, len(batch.sequences))
         return True
+
+    def logprobs(self, logits: Any, ids: Any) -> Any:
+        """The log-probabilities that sequences keep; None: they keep none."""
+        return None
 
     def logits(self, batch: Batch) -> Any:
         """A forward pass over the batch's tokens: logits [len(batch.sampling), vocab]."""
@@ -70,14 +74,19 @@ class Server:
             bc.rope(q, batch.positions, x2=k, out=(q, k))
             q, k, v = (one[0].transpose(1, 0, 2) for one in (q, k, v))  # [tokens, heads, head_dim]
             bc.paged_kv_append(k, v, *self.caches[i], slot_mapping=batch.slot_mapping)
-            # One op for chunks and single tokens: a token's bits do not depend on what is beside it, nor on what a
-            # prefix already held.
-            return bc.batch_paged_extend(
-                q, *self.caches[i], batch.qo_indptr, page_table=batch.page_table, lengths=batch.lengths,
-                max_seqlen_q=batch.longest,
-            )  # fmt: skip
+            return self.attention(q, self.caches[i], batch)
 
         return self.model.infer(batch.tokens, (1, batch.tokens.size), attend, rows=batch.rows)
+
+    def attention(self, q: Any, caches: tuple[Any, Any], batch: Batch) -> Any:
+        """Of a layer's queries [tokens, heads, head_dim], whose keys and values are in the caches already.
+
+        One op for chunks and single tokens: a token's bits do not depend on what is beside it, nor on what a prefix
+        already held.
+        """
+        return bc.batch_paged_extend(
+            q, *caches, batch.qo_indptr, page_table=batch.page_table, lengths=batch.lengths, max_seqlen_q=batch.longest
+        )
 
     def serve(self, requests: list[Request], arrive: int) -> list[Sequence]:
         """The texts of all requests, of which `arrive` come before each step until there are no more."""

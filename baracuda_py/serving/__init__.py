@@ -1,4 +1,4 @@
-"""What a serving loop needs around the ops: pages, a prefix cache, sampling parameters, and the batch of each step.
+"""What a serving loop needs around the ops: pages, prefixes, samplers, drafts, and the batch of each step.
 
     import baracuda_py as bc
     allocator = bc.serving.PageAllocator(num_pages=1024, page_size=16)
@@ -11,6 +11,7 @@ All of it is bookkeeping of the host, in Python and NumPy; none of it may be use
 """
 
 from .batch import Batch as Batch
+from .drafts import prompt_lookup as prompt_lookup
 from .pages import OutOfPagesError as OutOfPagesError
 from .pages import PageAllocator as PageAllocator
 from .prefix import PrefixTree as PrefixTree

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from itertools import islice
 
 from ..core.checked import whole
 from ..core.errors import InvalidProblemError
 from .batch import Batch
 from .pages import OutOfPagesError, PageAllocator
 from .prefix import PrefixTree
-from .sequence import Request, Sequence
+from .sequence import Request, Sequence, token_list
 
 
 class Scheduler:
@@ -62,6 +63,7 @@ class Scheduler:
             raise InvalidProblemError("only a sequence that runs can be forked, and only while another one may run")
         twin = Sequence(sequence.request if request is None else request)
         twin.tokens, twin.prompt_length = sequence.tokens.copy(), sequence.prompt_length
+        twin.logprobs = sequence.logprobs.copy()
         self._fits(twin)
         twin.pages, twin.cached = sequence.pages.copy(), sequence.cached
         self.allocator.share(twin.pages)
@@ -80,10 +82,13 @@ class Scheduler:
         self._release(sequence)
         sequence.finished = "aborted"
 
-    def schedule(self) -> Batch | None:
+    def schedule(self, draft: Callable[[Sequence, int], Iterable[int]] | None = None) -> Batch | None:
         """The next step, or None where nothing runs or waits. O(tokens of the step + pages of its sequences).
 
         Its sequences have their pages when this returns. Run it, then tell `update` what was drawn.
+        draft(sequence, most): up to `most` tokens that may follow those of a sequence (`prompt_lookup`). They are tried
+        in the same step, with what the others leave of its budget and of the free pages; None: nothing is drafted.
+        Where it raises, all that run wait again.
         OutOfPagesError where others hold so many pages that nobody can go on.
         """
         self._between("schedule")
@@ -115,36 +120,86 @@ class Scheduler:
                     "and others than its sequences hold the rest"
                 )
             return None
-        self._batch = Batch.of(counts, copies, self.allocator.page_size, self.table_width)
+        try:
+            drafts = {} if draft is None else self._drafted(counts, budget, draft)
+        except BaseException:  # of the caller's function: nothing of the step will be done
+            while self.running:
+                self._preempt()
+            self._read()
+            raise
+        self._batch = Batch.of(counts, drafts, copies, self.allocator.page_size, self.table_width)
         return self._batch
 
-    def update(self, batch: Batch, ids: Iterable[int]) -> list[Sequence]:
-        """What was drawn for each of batch.sampling, in order; returns the sequences that are finished now.
+    def update(self, batch: Batch, ids: Iterable[int], logprobs: Iterable[float] | None = None) -> list[Sequence]:
+        """What was drawn for each of batch.rows, in order; returns the sequences that are finished now.
 
+        A sequence takes what its first row drew, and while that is the token that was drafted there, what the next one
+        did: the tokens that it would get without drafts. logprobs: of the ids, which sequences then keep.
         Takes the batch that was scheduled last, or what `placed` made of it. Finished sequences give their pages back;
         those that are full stay in the tree of prefixes. O(tokens of the step), and of prompts and texts that end.
         """
-        drawn = [whole("ids", token, 0) for token in (ids.tolist() if hasattr(ids, "tolist") else ids)]
+        drawn = [whole("ids", token, 0) for token in token_list(ids)]
+        known = None if logprobs is None else [float(one) for one in token_list(logprobs)]
         if self._batch is None or batch.sequences != self._batch.sequences:
             raise InvalidProblemError("update takes the batch that was scheduled last, once")
-        if len(drawn) != len(batch.sampling):
-            raise InvalidProblemError(f"{len(drawn)} ids were given, and {len(batch.sampling)} sequences are sampled")
+        rows = len(self._batch.rows)
+        if len(drawn) != rows:
+            raise InvalidProblemError(f"{len(drawn)} ids were given, and {rows} rows are drawn from")
+        if known is not None and len(known) != rows:
+            raise InvalidProblemError(f"{len(known)} logprobs were given, and {rows} rows are drawn from")
         bounds, self._batch = self._batch.qo_indptr.tolist(), None
-        self.allocator.free(self._sources)
-        self._sources = []
+        self._read()
+        tried = dict(zip(batch.sampling, batch.drafts, strict=True))
         for at, sequence in enumerate(batch.sequences):
             before = sequence.cached
-            sequence.cached += bounds[at + 1] - bounds[at]
+            sequence.cached += bounds[at + 1] - bounds[at] - len(tried.get(sequence, ()))
             if before < sequence.prompt_length <= sequence.cached:
                 self._keep(sequence)
-        for sequence, token in zip(batch.sampling, drawn, strict=True):
-            sequence.append(token)
+        first = 0
+        for sequence, draft in tried.items():
+            end = first + len(draft) + 1
+            self._take(sequence, draft, drawn[first:end], None if known is None else known[first:end])
+            first = end
         finished = [sequence for sequence in batch.sampling if sequence.finished]
         for sequence in finished:
             self._keep(sequence)
             self._release(sequence)
         self.running = [sequence for sequence in self.running if not sequence.finished]
         return finished
+
+    def _drafted(
+        self, counts: dict[Sequence, int], budget: int, draft: Callable[[Sequence, int], Iterable[int]]
+    ) -> dict[Sequence, tuple[int, ...]]:
+        """Drafts of those that are sampled, within a budget, what their texts may have, and the pages that are free."""
+        drafts, size = {}, self.allocator.page_size
+        for sequence, count in counts.items():
+            end, pages = sequence.cached + count, sequence.pages
+            left = sequence.prompt_length + sequence.request.max_tokens - 1 - end
+            most = min(budget, left, (len(pages) + self.allocator.available) * size - end)
+            if count == sequence.pending and most > 0:
+                found = tuple(whole("draft", token, 0) for token in islice(draft(sequence, most), most))
+                pages += self.allocator.allocate(self.allocator.pages_for(end + len(found)) - len(pages))
+                drafts[sequence] = found
+                budget -= len(found)
+        return drafts
+
+    def _take(self, sequence: Sequence, draft: tuple[int, ...], drawn: list[int], logprobs: list[float] | None) -> None:
+        """Append what was drawn, as far as the drafted tokens before it are those; give the rest's pages back."""
+        for i, token in enumerate(drawn):
+            sequence.append(token)
+            if logprobs is not None:
+                sequence.logprobs.append(logprobs[i])
+            if sequence.finished or draft[i : i + 1] != (token,):
+                break
+        sequence.cached = len(sequence.tokens) - 1
+        kept = self.allocator.pages_for(sequence.cached)
+        self.allocator.free(sequence.pages[kept:])
+        del sequence.pages[kept:]
+
+    def _read(self) -> None:
+        """Pages that were held for copies to read are so no longer."""
+        self.allocator.free(self._sources)
+        self._sources = []
 
     def _fits(self, sequence: Sequence) -> None:
         """Refuse what could not go on to its end even alone; of its last token no keys are kept."""

@@ -42,7 +42,7 @@ class Sequence:
     """A request on its way: its tokens so far, the pages it holds, and how many tokens these have the keys of.
 
     finished: None while it goes on, else "length" (it has max_tokens), "stop" (its last token is one of request.stop)
-    or "aborted".
+    or "aborted". logprobs: those of the generated tokens, where `Scheduler.update` is told them.
     """
 
     def __init__(self, request: Request) -> None:
@@ -52,6 +52,7 @@ class Sequence:
         self.prompt_length = len(self.tokens)
         self.pages: list[int] = []
         self.cached = 0
+        self.logprobs: list[float] = []
         self.finished: str | None = None
 
     @property

@@ -26,14 +26,22 @@ def follower(tokens: Any, salt: int = 0) -> int:
 class Loop:
     """A model whose next token is a hash of the text as the cache has it, read through the page table."""
 
-    def __init__(self, pages: int, prefixes: bool = True, **limits: Any) -> None:
+    def __init__(self, pages: int, prefixes: bool = True, drafts: bool = False, **limits: Any) -> None:
+        self.draft = self.drafted if drafts else None
         self.allocator = PageAllocator(pages, SIZE)
         self.tree = PrefixTree(self.allocator) if prefixes else None
         self.scheduler = Scheduler(self.allocator, self.tree, **limits)
         self.cells = np.full((pages * SIZE, 2), -1.0)  # token and position
 
+    def drafted(self, sequence: Sequence, most: int) -> list[int]:
+        """What follows, often not to the end: the hash of the text says where it goes wrong."""
+        text, wrong = list(sequence.tokens), follower(sequence.tokens, 7)
+        for at in range(min(most, 5)):
+            text.append(follower(text, sequence.params.seed) if at < wrong else 9)
+        return text[len(sequence.tokens) :]
+
     def step(self) -> bool:
-        batch = self.scheduler.schedule()
+        batch = self.scheduler.schedule(self.draft)
         if batch is None:
             return False
         held = self.cells.reshape(-1, SIZE, 2)
@@ -46,13 +54,17 @@ class Loop:
             length = int(batch.lengths[b])
             at = np.arange(length)
             seen = self.cells[batch.page_table[b, at // SIZE].astype(int) * SIZE + at % SIZE]
-            np.testing.assert_array_equal(seen[:, 0], sequence.tokens[:length])
+            draft = dict(zip(batch.sampling, batch.drafts, strict=True)).get(sequence, ())
+            np.testing.assert_array_equal(seen[:, 0], [*sequence.tokens, *draft][:length])
             np.testing.assert_array_equal(seen[:, 1], at)
-            assert (sequence in batch.sampling) == (length == len(sequence.tokens))
-        rows = {int(row): b for b, row in enumerate(batch.qo_indptr[1:] - 1)}
-        for row, sequence in zip(batch.rows, batch.sampling, strict=True):
-            assert batch.sequences[rows[int(row)]] is sequence
-            ids.append(follower(sequence.tokens, sequence.params.seed))
+            assert (sequence in batch.sampling) == (length == len(sequence.tokens) + len(draft))
+        last = dict(zip(batch.sequences, (batch.qo_indptr[1:] - 1).tolist(), strict=True))
+        wanted = []
+        for sequence, draft in zip(batch.sampling, batch.drafts, strict=True):
+            for tried in range(len(draft) + 1):
+                wanted.append(last[sequence] - len(draft) + tried)
+                ids.append(follower([*sequence.tokens, *draft[:tried]], sequence.params.seed))
+        assert batch.rows.tolist() == wanted
         finished = self.scheduler.update(batch, ids)
         assert all(sequence.finished and not sequence.pages for sequence in finished)
         return True
@@ -89,9 +101,12 @@ REQUESTS = st.builds(
 
 
 class Serving(RuleBasedStateMachine):
-    @initialize(pages=st.integers(6, 14), prefixes=st.booleans(), sequences=st.integers(1, 4), tokens=st.integers(1, 9))
-    def start(self, pages: int, prefixes: bool, sequences: int, tokens: int) -> None:
-        self.loop = Loop(pages, prefixes, max_sequences=sequences, max_tokens=tokens)
+    @initialize(
+        pages=st.integers(6, 14), prefixes=st.booleans(), drafts=st.booleans(), sequences=st.integers(1, 4),
+        tokens=st.integers(1, 9),
+    )  # fmt: skip
+    def start(self, pages: int, prefixes: bool, drafts: bool, sequences: int, tokens: int) -> None:
+        self.loop = Loop(pages, prefixes, drafts, max_sequences=sequences, max_tokens=tokens)
         self.served: list[tuple[Sequence, list[int]]] = []
 
     @rule(request=REQUESTS)

@@ -194,6 +194,44 @@ def test_bits_follow_from_the_position_alone(dtype, arch):
 
 @pytest.mark.usefixtures("emulation")
 @pytest.mark.parametrize(("dtype", "arch"), ROWS)
+def test_sequences_that_are_a_page_each(dtype, arch):
+    """A trainer's call, on views of a packed projection: the bits of a server's, in small pages and a token a step."""
+    count, heads, d = 130, HEADS * GROUP, 64
+    packed = np.random.default_rng(0).standard_normal((2 * count, heads + 2 * HEADS, d)).astype(dtype)
+    q, k, v = packed[:, :heads], packed[:, heads:-HEADS], packed[:, -HEADS:]
+    whole = [x.reshape(2, count, HEADS, d).transpose(0, 2, 1, 3) for x in (k, v)]
+    each = np.arange(3, dtype=np.int32)
+    tables = {"page_table": each[:2, None], "lengths": np.full(2, count, np.int32)}
+    y, lse = run(q, whole, tables, each * count, arch)
+    small = [pages(x[1].transpose(1, 0, 2), 16) for x in whole]
+    for begin, end in ((0, 1), (1, 40), (129, 130)):
+        one = {"page_table": np.arange(9, dtype=np.int32)[None], "lengths": np.array([end], np.int32)}
+        part = run(q[count + begin : count + end], small, one, np.array([0, end - begin], np.int32), arch)
+        np.testing.assert_array_equal(part[0], y[count + begin : count + end])
+        np.testing.assert_array_equal(part[1], lse[:, count + begin : count + end])
+
+
+@pytest.mark.parametrize("facts", [{}, {"window_left": 40, "softcap": 5.0, "scale": -0.3}])
+def test_bits_follow_from_the_position_alone_on_numpy(facts):
+    """In float64, where BLAS shows how it adds: chunks, tokens alone, other pages, as a chain of drafts."""
+    q, caches, tables, bounds = made([130, 33], [100, 33])
+    chain = np.tri(133, 100, dtype=bool)
+    chain[100:] = np.tri(33, 100, dtype=bool)
+    y, lse = truth(q, caches, tables, bounds, **facts)
+    drafted = truth(q, caches, tables, bounds, tree_mask=chain, **facts)
+    np.testing.assert_array_equal(drafted[0], y)
+    np.testing.assert_array_equal(drafted[1], lse)
+    again = [pages(tokens(cache, tables, 130), 64) for cache in caches]
+    table = np.arange(len(again[0]), dtype=np.int32)[None]
+    for begin, end in ((0, 1), (17, 18), (40, 77), (99, 100)):
+        one = {"page_table": table, "lengths": np.array([30 + end], np.int32)}
+        part = truth(q[begin:end], again, one, np.array([0, end - begin], np.int32), **facts)
+        np.testing.assert_array_equal(part[0], y[begin:end])
+        np.testing.assert_array_equal(part[1], lse[:, begin:end])
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize(("dtype", "arch"), ROWS)
 def test_values_that_no_row_sees(dtype, arch):
     """NaN beside what is seen, in cells beyond the length and in tokens that a tree hides."""
     q, caches, tables, bounds = made([90], [4], dtype=dtype)

@@ -24,7 +24,7 @@ from ....schedules.attention.same_bits import paged
 from ..decoding.decoding_terms import usual_slopes
 from ..in_torch import cached, packed
 from ..layouts import PAGE_LAYOUTS, Layouts
-from ..packed.ragged import random_bounds, terms_of
+from ..packed.ragged import random_bounds, settled, terms_of
 from .batch_paged_decode import table_in_torch
 from .batch_paged_prefill import PagedQueries, PagedQueriesDescriptor, dense_of_each, paged_case
 from .page_tables import CACHE, INDEX, READ_TABLES, random_ints, table_fields, table_params
@@ -67,10 +67,13 @@ class BatchPagedExtendArgs(Args):
     lse: Array | None = output("num_heads total_q", element="acc", optional=True, layout="dense")
 
 
-def tree_rows(tree: Any, queries: int, keys: int) -> Any:
-    """[queries, keys] of bool, True where a tree lets a query see a key: tree [queries, columns]."""
-    seen = np.ones((queries, keys), np.bool_)
-    own = np.arange(keys) - (keys - queries)
+def tree_rows(tree: Any, before: int, keys: int) -> Any:
+    """[queries, keys] of bool, True where a tree [queries, columns] lets a query see a key: any of the first `before`.
+
+    Its columns are the keys behind those.
+    """
+    seen = np.ones((len(tree), keys), np.bool_)
+    own = np.arange(keys) - before
     inside = (own >= 0) & (own < tree.shape[1])
     seen[:, inside] = tree[:, own[inside]]
     seen[:, own >= tree.shape[1]] = False
@@ -82,11 +85,14 @@ def reference(
     sinks: Any = None, wanted: set[str], store: Any = unrounded, **tables: Any,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy: `dense_of_each`, with the tree as a mask."""
+    bounds = settled(qo_indptr, desc.total_q)
 
     def terms(b: int, rows: slice, one: Any) -> dict[str, Any]:
         found = terms_of(desc, b, one, slopes=slopes, sinks=sinks)
-        mask = None if tree_mask is None else tree_rows(tree_mask[rows], one.query_len, one.key_len)
-        return found if mask is None else found | {"mask": mask}
+        if tree_mask is None:
+            return found
+        before = one.key_len - one.query_len - int(rows.start - bounds[b])  # tokens that are older than its queries
+        return found | {"mask": tree_rows(tree_mask[rows], before, one.key_len)}
 
     return dense_of_each(
         desc, terms, q=q, k_cache=k_cache, v_cache=v_cache, qo_indptr=qo_indptr, sinks=sinks, wanted=wanted,

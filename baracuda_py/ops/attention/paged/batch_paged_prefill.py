@@ -7,10 +7,11 @@ them. flashinfer.BatchPrefillWithPagedKVCacheWrapper; its log-sum-exp is of base
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 
 from ....core import Args, Array, ElementKind, Plan, Problem, extent, operand, output
 from ....calls.functional import functional
@@ -111,24 +112,39 @@ class BatchPagedPrefillArgs(Args):
 
 def dense_of_each(
     desc: Any, terms: Callable[[int, slice, Any], dict[str, Any]], *, q: Any, k_cache: Any, v_cache: Any,
-    qo_indptr: Any, sinks: Any, wanted: set[str], store: Any, tables: Mapping[str, Any],
+    qo_indptr: Any, sinks: Any, wanted: set[str], store: Any, tables: Mapping[str, Any], each: bool = True,
 ) -> Mapping[str, Any]:  # fmt: skip
     """`flash_sdpa` of each sequence over its pages, in the dtype q comes in; only cells that are seen are read.
 
-    terms: of a sequence, its rows of q, and its dense problem, the operands of the score terms.
+    terms: of a sequence, some of its rows of q, and their dense problem, the operands of the score terms. each: a
+    causal query is a problem of its own, over the keys up to its own one. BLAS adds in an order that follows from the
+    shapes; so a query has the bits that it has alone.
     """
     y, lse = unseeing(desc, sinks, q.dtype)
     ends = settled(qo_indptr, desc.total_q)
     for b in range(desc.batch_size):
         rows = slice(ends[b], ends[b + 1])
         page, cell, _ = cells_of(desc, b, **tables, gaps=False)
-        one = desc.alone(rows.stop - rows.start, len(page))
-        if one.query_len:
-            k, v = (cache[page, :, cell].swapaxes(0, 1)[None] for cache in (k_cache, v_cache))
-            made = dense(one, q=heads_first(q, rows), k=k, v=v, **terms(b, rows, one), wanted=wanted, store=store)
-            y[rows] = made["y"][0].swapaxes(0, 1)
-            lse[:, rows] = made["lse"][0]
+        whole = desc.alone(rows.stop - rows.start, len(page))
+        if whole.query_len:
+            # Row-major, so that rows lie as far apart however many there are: that, too, decides how BLAS adds.
+            k, v = (np.ascontiguousarray(cache[page, :, cell].swapaxes(0, 1)[None]) for cache in (k_cache, v_cache))
+            for own, keys in _problems(rows, whole, each):
+                one = desc.alone(own.stop - own.start, keys)
+                given = {"q": heads_first(q, own), "k": k[:, :, :keys], "v": v[:, :, :keys], **terms(b, own, one)}
+                made = dense(one, **given, wanted=wanted, store=store)
+                y[own] = made["y"][0].swapaxes(0, 1)
+                lse[:, own] = made["lse"][0]
     return {"y": y, "lse": lse}
+
+
+def _problems(rows: slice, whole: Any, each: bool) -> Iterator[tuple[slice, int]]:
+    """Rows of q that are a problem, and how many keys it has."""
+    if not (each and whole.is_causal and whole.causal_alignment == "bottom_right"):
+        yield rows, whole.key_len
+        return
+    for i in range(whole.query_len):
+        yield slice(rows.start + i, rows.start + i + 1), max(0, whole.key_len - whole.query_len + i + 1)
 
 
 def reference(
@@ -143,7 +159,7 @@ def reference(
 
     return dense_of_each(
         desc, terms, q=q, k_cache=k_cache, v_cache=v_cache, qo_indptr=qo_indptr, sinks=sinks, wanted=wanted,
-        store=store, tables=tables,
+        store=store, tables=tables, each=mask_bits is None,
     )  # fmt: skip
 
 
