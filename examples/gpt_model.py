@@ -87,6 +87,7 @@ class Decoder:
     def __init__(self, preset: Preset, xp: Any, seed: int = 0) -> None:
         self.preset, self.xp = preset, xp
         self.products: bc.PlanPreference | None = None  # what the model asks of its matrix products
+        self.attention: bc.PlanPreference | None = None  # and of attention
         self.same_bits = False  # whether training and generation make the same calls, whose bits then agree
         self.stored: Mapping[str, Callable[[Any], Any]] = {}  # products x → x @ W in place of those by a matrix
         rng = np.random.default_rng(seed)
@@ -123,7 +124,8 @@ class Decoder:
     def with_same_bits(self) -> Decoder:
         """This model, of which a token has the same logits, bit for bit, in a training step and in a server's."""
         twin = copy.copy(self)
-        twin.same_bits, twin.products = True, bc.PlanPreference(batch_invariant=True)
+        twin.same_bits = True
+        twin.products = twin.attention = bc.PlanPreference(same_bits=True)
         return twin
 
     def linear(self, x: Any, name: str) -> Any:
@@ -184,17 +186,10 @@ class Decoder:
 
     def _causal(self, q: Any, k: Any, v: Any, y: Any) -> Any:
         """Causal attention to y [batch, context, heads, head_dim]; log Σ exp [batch, heads, context]."""
-        if not self.same_bits:
-            return bc.flash_sdpa(q, k, v, is_causal=True, return_lse=True, out={"y": y.transpose(0, 2, 1, 3)})[1]
-        # The op of the server: its blocks of keys follow from positions alone. Each sequence is a page of the context.
-        xp, (batch, heads, context, dim) = self.xp, q.shape
-        rows, each = (batch * context, heads, dim), xp.arange(batch + 1, dtype=np.int32)
-        _, lse = bc.batch_paged_extend(
-            q.transpose(0, 2, 1, 3).reshape(rows), k, v, each * context, page_table=each[:-1, None],
-            lengths=xp.full(batch, context, np.int32), max_seqlen_q=context, return_lse=True,
-            out={"y": y.reshape(rows)},
-        )  # fmt: skip
-        return xp.ascontiguousarray(lse.reshape(heads, batch, context).transpose(1, 0, 2))
+        heads_first = {"y": y.transpose(0, 2, 1, 3)}
+        return bc.flash_sdpa(
+            q, k, v, is_causal=True, return_lse=True, out=heads_first, preference=self.attention
+        )[1]  # fmt: skip
 
     def _heads(self, qkv: Any, shape: tuple[int, int]) -> tuple[Any, Any, Any]:
         """q, k, v as [batch, heads, context, head_dim] views of the packed projection."""

@@ -85,8 +85,9 @@ class Server:
         already held.
         """
         return bc.batch_paged_extend(
-            q, *caches, batch.qo_indptr, page_table=batch.page_table, lengths=batch.lengths, max_seqlen_q=batch.longest
-        )
+            q, *caches, batch.qo_indptr, page_table=batch.page_table, lengths=batch.lengths, max_seqlen_q=batch.longest,
+            preference=self.model.attention,
+        )  # fmt: skip
 
     def serve(self, requests: list[Request], arrive: int) -> list[Sequence]:
         """The texts of all requests, of which `arrive` come before each step until there are no more."""

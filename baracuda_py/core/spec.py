@@ -28,15 +28,16 @@ class Spec:
     operands arrive as stored. widest: the widest dtype that it computes in, float64 where it is LAPACK's.
     residual(desc, name, **values) → array: the backward error of output `name`, where rows promise one (`Backward`).
     With `apart = True` its bits may depend on what else is in a batch, and a keyword `apart` asks for those that one
-    item has alone. variants: the dispatch table. case(draw): a descriptor for tests. vjp: its backward; tangent(desc,
-    name, v): v as a change of an input that the gradient is for, Hermitian of a Hermitian one. bytes(desc),
-    flops(desc): the least work. value_policy: what happens to bad values on the device. benchmarks: the problems to
-    time. torch(torch, desc, **operands): the op in torch on tensors, called as `reference` is and returning a dict of
-    outputs, one output, or several in their order; tests compare it with the reference, benchmarks time it, and
-    derivatives that no kernel makes are made of it. It returns NotImplemented for descriptors that it does not serve. A
-    backward op without one is differentiated: autograd of the forward's. autocast: what torch.autocast does to the
-    operands, "lower", "float32" or "widest" (see `baracuda_py.torch.autocast`); "" is what the family says. same_bits:
-    the family of ops of which `PlanPreference(same_bits=True)` takes rows with the family's bits alone.
+    item has alone, where `refuse_apart(desc)` says nothing against it. variants: the dispatch table. case(draw): a
+    descriptor for tests. vjp: its backward; tangent(desc, name, v): v as a change of an input that the gradient is for,
+    Hermitian of a Hermitian one. bytes(desc), flops(desc): the least work. value_policy: what happens to bad values on
+    the device. benchmarks: the problems to time. torch(torch, desc, **operands): the op in torch on tensors, called as
+    `reference` is and returning a dict of outputs, one output, or several in their order; tests compare it with the
+    reference, benchmarks time it, and derivatives that no kernel makes are made of it. It returns NotImplemented for
+    descriptors that it does not serve. A backward op without one is differentiated: autograd of the forward's.
+    autocast: what torch.autocast does to the operands, "lower", "float32" or "widest" (see
+    `baracuda_py.torch.autocast`); "" is what the family says. same_bits: the family of ops of which
+    `PlanPreference(same_bits=True)` takes rows with the family's bits alone.
 
     `class ReluPlan(UnaryPlan, kind=UnaryKind.RELU)` is a name for one kind (or a tuple of kinds) of a table op: its
     descriptor and args, its kernels, no other kind. made: whether the class was made at run time, and so is in no
@@ -63,6 +64,7 @@ class Spec:
     torch: ClassVar[Callable[..., Any] | None] = None
     autocast: ClassVar[str] = ""
     same_bits: ClassVar[str] = ""
+    refuse_apart: ClassVar[Callable[[Any], str | None] | None] = None
 
     def __init_subclass__(cls, kind: Any = None, **facts: Any) -> None:
         super().__init_subclass__(**facts)
@@ -186,8 +188,11 @@ NUMPY_APART = "numpy_apart"
 def numpy_row(cls: type[Spec], apart: bool = False) -> Variant:
     """The reference backend's row: any layout, float64 inside, one rounding; `apart`: each item of a batch alone."""
     promised = cls.variants[0].guarantee if cls.variants else Guarantee()
-    invariant = apart or not cls.apart
-    guarantee = Guarantee(promised.error, math="float64", batch_invariant=invariant, native=promised.native)
+    invariant = apart or not cls.apart or bool(cls.same_bits)
+    guarantee = Guarantee(
+        promised.error, math="float64", batch_invariant=invariant, native=promised.native,
+        same_bits=cls.same_bits if apart else "",
+    )  # fmt: skip
 
     @cache
     def elements(kind: Any) -> tuple[ElementKind, ...]:
@@ -198,4 +203,5 @@ def numpy_row(cls: type[Spec], apart: bool = False) -> Variant:
     return Variant(
         NUMPY_APART if apart else "numpy", lambda problem: Geometry((), layout="strided"), elements=elements,
         design=ArchSku.ANY, backend=BackendKind.NUMPY, guarantee=guarantee,
+        refuses=cls.refuse_apart if apart else None,
     )  # fmt: skip

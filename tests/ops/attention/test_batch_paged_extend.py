@@ -11,6 +11,7 @@ from paged_caches import compressed, deal
 from baracuda_py.core.args import arrays_of
 from baracuda_py.core.element import ElementKind
 from baracuda_py.core.errors import InvalidProblemError
+from baracuda_py.core.preference import PlanPreference
 from baracuda_py.ops.attention.paged.batch_paged_extend import (
     BatchPagedExtendArgs,
     BatchPagedExtendDescriptor,
@@ -214,6 +215,7 @@ def test_sequences_that_are_a_page_each(dtype, arch):
 @pytest.mark.parametrize("facts", [{}, {"window_left": 40, "softcap": 5.0, "scale": -0.3}])
 def test_bits_follow_from_the_position_alone_on_numpy(facts):
     """In float64, where BLAS shows how it adds: chunks, tokens alone, other pages, as a chain of drafts."""
+    facts = facts | {"preference": PlanPreference(same_bits=True)}
     q, caches, tables, bounds = made([130, 33], [100, 33])
     chain = np.tri(133, 100, dtype=bool)
     chain[100:] = np.tri(33, 100, dtype=bool)

@@ -193,6 +193,29 @@ def test_decoding_from_a_dense_cache(case, indexed):
     same(got, (y[last], lse[:, last].T))
 
 
+@pytest.mark.parametrize("facts", [{}, {"window_left": 9, "softcap": 3.0, "scale": -0.3}])
+def test_on_numpy(facts):
+    """In float64, where BLAS shows how it adds."""
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((2, heads, 60, 24)) for heads in (4, 2, 2))
+    asked = {"is_causal": True, "preference": SHARED, "return_lse": True, **facts}
+    y, lse = bc.flash_sdpa(q, k, v, **asked)
+    bounds = np.array([0, 60, 120])
+    flat = [x.swapaxes(1, 2).reshape(120, -1, 24) for x in (q, k, v)]
+    want = y.swapaxes(1, 2).reshape(120, 4, 24), np.concatenate(list(lse), axis=1)
+    same(bc.flash_sdpa_varlen(*flat, bounds, bounds, **asked), want)
+    same(bc.batch_ragged_prefill(*flat, bounds, bounds, **asked), want)
+    tables = {"page_table": np.array([[0], [1]]), "lengths": np.array([60, 60])}
+    same(bc.batch_paged_prefill(flat[0], k, v, bounds, **tables, **asked), want)
+    newest = np.array([57, 58, 59, 119])
+    got = bc.batch_paged_extend(flat[0][newest], k, v, np.array([0, 3, 4]), **tables, **asked)
+    same(got, (want[0][newest], want[1][:, newest]))
+    with pytest.raises(UnsupportedError, match="causal attention whose last query stands at the last key"):
+        bc.flash_sdpa(q, k, v, preference=SHARED)
+    with pytest.raises(UnsupportedError, match="its bits are its own"):
+        bc.flash_decoding(q[:, :, 0], k, v, preference=SHARED)
+
+
 # ---- what is asked for and said --------------------------------------------------------------------------------------
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +18,7 @@ from ....schedules.attention.extend import FAMILY
 from ....schedules.attention.same_bits import DENSE_TABLES, dense, same_bits_rows
 from ..layouts import Layouts
 from ..paged.page_tables import READ_TABLES, table_fields
+from ....schedules.attention.score_terms import drop_probability
 from ..score_terms import ALIGNMENTS, ScoreTerms, batches, kept, restored, scores, weighted
 from ....core.benchmark import Benchmark, EAGER, FLOPS
 from ..in_torch import attention, terms
@@ -54,12 +55,14 @@ class FlashSdpaArgs(Args):
 
 def reference(
     desc: FlashSdpaDescriptor, *, q: Any, k: Any, v: Any, mask: Any = None, slopes: Any = None, sinks: Any = None,
-    seed: Any = 0, offset: Any = 0, wanted: set[str], store: Any = unrounded, change: Any = None,
+    seed: Any = 0, offset: Any = 0, wanted: set[str], store: Any = unrounded, change: Any = None, apart: bool = False,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in the dtype q comes in, a few batches at a time; the weights are what a kernel keeps in the element.
 
-    change: as in `scores`.
+    change: as in `scores`. apart: each query alone.
     """
+    if apart:
+        return _queries_apart(desc, q=q, k=k, v=v, mask=mask, slopes=slopes, sinks=sinks, wanted=wanted, store=store)
     y = np.empty((*q.shape[:3], desc.d_v), q.dtype)
     lse = np.empty(q.shape[:3], q.dtype)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -85,6 +88,31 @@ def reference(
     return {"y": y, "lse": lse}
 
 
+def _queries_apart(desc: FlashSdpaDescriptor, *, q: Any, k: Any, v: Any, mask: Any, **rest: Any) -> Mapping[str, Any]:
+    """Each causal query as a problem of its own, over the keys up to its own one: BLAS adds in an order that follows
+    from the shapes, and from how far apart rows lie."""
+    made = {"y": np.empty((*q.shape[:3], desc.d_v), q.dtype), "lse": np.empty(q.shape[:3], q.dtype)}
+    k, v = np.ascontiguousarray(k), np.ascontiguousarray(v)
+    if mask is not None:
+        mask = np.broadcast_to(mask, (*q.shape[:3], desc.key_len))
+    for i in range(desc.query_len):
+        row, keys = np.s_[:, :, i : i + 1], max(0, i + 1 + desc.shift)
+        one = replace(desc, query_len=1, key_len=keys, causal_alignment="bottom_right")
+        seen = None if mask is None else mask[row][..., :keys]
+        found = reference(one, q=q[row], k=k[:, :, :keys], v=v[:, :, :keys], mask=seen, **rest)
+        for name, whole in made.items():
+            whole[row] = found[name]
+    return made
+
+
+def refuse_apart(desc: Any) -> str | None:
+    """Why NumPy does not compute the queries of a problem apart, or None."""
+    if drop_probability(desc):
+        return "not for dropout"
+    last = desc.causal_alignment == "bottom_right" or getattr(desc, "query_len", -1) == desc.key_len
+    return None if desc.is_causal and last else "only for causal attention whose last query stands at the last key"
+
+
 def in_torch(
     torch: Any, desc: FlashSdpaDescriptor, *, q: Any, k: Any, v: Any, mask: Any, slopes: Any, sinks: Any, seed: Any,
     offset: Any, wanted: set[str],
@@ -107,6 +135,8 @@ class FlashSdpaPlan(Plan):
 
     op = "attention.flash_sdpa"
     same_bits = FAMILY
+    apart = True
+    refuse_apart = staticmethod(refuse_apart)
     descriptor = FlashSdpaDescriptor
     args = FlashSdpaArgs
     reference = staticmethod(reference)

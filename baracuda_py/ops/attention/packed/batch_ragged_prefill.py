@@ -17,6 +17,7 @@ from ....schedules.attention.dense.forward import simt_row, sm80_row, sm89_row, 
 from ....schedules.attention.extend import FAMILY
 from ....schedules.attention.packed import packed_form
 from ....schedules.attention.same_bits import PACKED_TABLES, packed as packed_keys, same_bits_rows
+from ..dense.flash_sdpa import refuse_apart
 from .flash_sdpa_varlen import reference as varlen
 from .flash_sdpa_varlen import in_torch as varlen_in_torch
 from ..in_torch import bits
@@ -85,6 +86,8 @@ class BatchRaggedPrefillPlan(Packed, Plan):
 
     op = "attention.batch_ragged_prefill"
     same_bits = FAMILY
+    apart = True
+    refuse_apart = staticmethod(refuse_apart)
     descriptor = BatchRaggedPrefillDescriptor
     args = BatchRaggedPrefillArgs
     reference = staticmethod(reference)

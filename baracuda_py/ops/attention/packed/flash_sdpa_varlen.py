@@ -17,6 +17,7 @@ from ....schedules.attention.packed import packed_form
 from ....schedules.attention.same_bits import PACKED_TABLES, packed as packed_keys, same_bits_rows
 from ....schedules.attention.score_terms import drop_probability
 from ..dense.flash_sdpa import reference as dense
+from ..dense.flash_sdpa import refuse_apart
 from ..paged.page_tables import READ_TABLES, table_fields
 from .ragged import (
     INDEX, Packed, PackedDescriptor, heads_first, packed_benchmarks, ragged_case, random_bounds, sequences, terms_of,
@@ -59,7 +60,7 @@ class FlashSdpaVarlenArgs(Args):
 
 def reference(
     desc: PackedDescriptor, *, q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, sinks: Any = None,
-    wanted: set[str], store: Any = unrounded, **terms: Any,
+    wanted: set[str], store: Any = unrounded, apart: bool = False, **terms: Any,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in the dtype q comes in: `flash_sdpa` of each sequence; zeros and the sink's lse where there is none."""
     y, lse = unseeing(desc, sinks, q.dtype)
@@ -67,7 +68,8 @@ def reference(
         one = desc.alone(rows.stop - rows.start, keys.stop - keys.start)
         if one.query_len:
             operands = {"q": heads_first(q, rows), "k": heads_first(k, keys), "v": heads_first(v, keys)}
-            made = dense(one, **operands, **terms_of(desc, b, one, sinks=sinks, **terms), wanted=wanted, store=store)
+            named = terms_of(desc, b, one, sinks=sinks, **terms)
+            made = dense(one, **operands, **named, wanted=wanted, store=store, apart=apart)
             y[rows] = made["y"][0].swapaxes(0, 1)
             lse[:, rows] = made["lse"][0]
     return {"y": y, "lse": lse}
@@ -100,6 +102,8 @@ class FlashSdpaVarlenPlan(Packed, Plan):
 
     op = "attention.flash_sdpa_varlen"
     same_bits = FAMILY
+    apart = True
+    refuse_apart = staticmethod(refuse_apart)
     descriptor = FlashSdpaVarlenDescriptor
     args = FlashSdpaVarlenArgs
     reference = staticmethod(reference)

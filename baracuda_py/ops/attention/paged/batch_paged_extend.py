@@ -22,9 +22,10 @@ from ....core.benchmark import Benchmark
 from ....schedules.attention.extend import FAMILY, Extend, extend_rows
 from ....schedules.attention.same_bits import paged
 from ..decoding.decoding_terms import usual_slopes
+from ..dense.flash_sdpa import refuse_apart
 from ..in_torch import cached, packed
 from ..layouts import PAGE_LAYOUTS, Layouts
-from ..packed.ragged import random_bounds, settled, terms_of
+from ..packed.ragged import random_bounds, terms_of
 from .batch_paged_decode import table_in_torch
 from .batch_paged_prefill import PagedQueries, PagedQueriesDescriptor, dense_of_each, paged_case
 from .page_tables import CACHE, INDEX, READ_TABLES, random_ints, table_fields, table_params
@@ -67,13 +68,10 @@ class BatchPagedExtendArgs(Args):
     lse: Array | None = output("num_heads total_q", element="acc", optional=True, layout="dense")
 
 
-def tree_rows(tree: Any, before: int, keys: int) -> Any:
-    """[queries, keys] of bool, True where a tree [queries, columns] lets a query see a key: any of the first `before`.
-
-    Its columns are the keys behind those.
-    """
-    seen = np.ones((len(tree), keys), np.bool_)
-    own = np.arange(keys) - before
+def tree_rows(tree: Any, queries: int, keys: int) -> Any:
+    """[queries, keys] of bool, True where a tree lets a query see a key: tree [queries, columns]."""
+    seen = np.ones((queries, keys), np.bool_)
+    own = np.arange(keys) - (keys - queries)
     inside = (own >= 0) & (own < tree.shape[1])
     seen[:, inside] = tree[:, own[inside]]
     seen[:, own >= tree.shape[1]] = False
@@ -82,21 +80,18 @@ def tree_rows(tree: Any, before: int, keys: int) -> Any:
 
 def reference(
     desc: Any, *, q: Any, k_cache: Any, v_cache: Any, qo_indptr: Any, tree_mask: Any = None, slopes: Any = None,
-    sinks: Any = None, wanted: set[str], store: Any = unrounded, **tables: Any,
+    sinks: Any = None, wanted: set[str], store: Any = unrounded, apart: bool = False, **tables: Any,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy: `dense_of_each`, with the tree as a mask."""
-    bounds = settled(qo_indptr, desc.total_q)
 
     def terms(b: int, rows: slice, one: Any) -> dict[str, Any]:
         found = terms_of(desc, b, one, slopes=slopes, sinks=sinks)
-        if tree_mask is None:
-            return found
-        before = one.key_len - one.query_len - int(rows.start - bounds[b])  # tokens that are older than its queries
-        return found | {"mask": tree_rows(tree_mask[rows], before, one.key_len)}
+        mask = None if tree_mask is None else tree_rows(tree_mask[rows], one.query_len, one.key_len)
+        return found if mask is None else found | {"mask": mask}
 
     return dense_of_each(
         desc, terms, q=q, k_cache=k_cache, v_cache=v_cache, qo_indptr=qo_indptr, sinks=sinks, wanted=wanted,
-        store=store, tables=tables,
+        store=store, apart=apart, tables=tables,
     )  # fmt: skip
 
 
@@ -148,6 +143,8 @@ class BatchPagedExtendPlan(PagedQueries, Plan):
 
     op = "attention.batch_paged_extend"
     same_bits = FAMILY
+    apart = True
+    refuse_apart = staticmethod(refuse_apart)
     descriptor = BatchPagedExtendDescriptor
     args = BatchPagedExtendArgs
     reference = staticmethod(reference)

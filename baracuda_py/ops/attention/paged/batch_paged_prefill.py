@@ -7,11 +7,10 @@ them. flashinfer.BatchPrefillWithPagedKVCacheWrapper; its log-sum-exp is of base
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 
 from ....core import Args, Array, ElementKind, Plan, Problem, extent, operand, output
 from ....calls.functional import functional
@@ -22,6 +21,7 @@ from ....schedules.attention.extend import FAMILY
 from ....schedules.attention.packed import paged_form
 from ....schedules.attention.same_bits import paged, same_bits_rows
 from ..dense.flash_sdpa import reference as dense
+from ..dense.flash_sdpa import refuse_apart
 from ..layouts import PAGE_LAYOUTS, Layouts
 from .page_tables import (
     CACHE, INDEX, READ_TABLES, cache_len, cells_of, check_lengths, random_ints, settle_cells, table_fields,
@@ -112,44 +112,31 @@ class BatchPagedPrefillArgs(Args):
 
 def dense_of_each(
     desc: Any, terms: Callable[[int, slice, Any], dict[str, Any]], *, q: Any, k_cache: Any, v_cache: Any,
-    qo_indptr: Any, sinks: Any, wanted: set[str], store: Any, tables: Mapping[str, Any], each: bool = True,
+    qo_indptr: Any, sinks: Any, wanted: set[str], store: Any, apart: bool, tables: Mapping[str, Any],
 ) -> Mapping[str, Any]:  # fmt: skip
     """`flash_sdpa` of each sequence over its pages, in the dtype q comes in; only cells that are seen are read.
 
-    terms: of a sequence, some of its rows of q, and their dense problem, the operands of the score terms. each: a
-    causal query is a problem of its own, over the keys up to its own one. BLAS adds in an order that follows from the
-    shapes; so a query has the bits that it has alone.
+    terms: of a sequence, its rows of q, and its dense problem, the operands of the score terms.
     """
     y, lse = unseeing(desc, sinks, q.dtype)
     ends = settled(qo_indptr, desc.total_q)
     for b in range(desc.batch_size):
         rows = slice(ends[b], ends[b + 1])
         page, cell, _ = cells_of(desc, b, **tables, gaps=False)
-        whole = desc.alone(rows.stop - rows.start, len(page))
-        if whole.query_len:
-            # Row-major, so that rows lie as far apart however many there are: that, too, decides how BLAS adds.
-            k, v = (np.ascontiguousarray(cache[page, :, cell].swapaxes(0, 1)[None]) for cache in (k_cache, v_cache))
-            for own, keys in _problems(rows, whole, each):
-                one = desc.alone(own.stop - own.start, keys)
-                given = {"q": heads_first(q, own), "k": k[:, :, :keys], "v": v[:, :, :keys], **terms(b, own, one)}
-                made = dense(one, **given, wanted=wanted, store=store)
-                y[own] = made["y"][0].swapaxes(0, 1)
-                lse[:, own] = made["lse"][0]
+        one = desc.alone(rows.stop - rows.start, len(page))
+        if one.query_len:
+            k, v = (cache[page, :, cell].swapaxes(0, 1)[None] for cache in (k_cache, v_cache))
+            operands = {"q": heads_first(q, rows), "k": k, "v": v, **terms(b, rows, one)}
+            made = dense(one, **operands, wanted=wanted, store=store, apart=apart)
+            y[rows] = made["y"][0].swapaxes(0, 1)
+            lse[:, rows] = made["lse"][0]
     return {"y": y, "lse": lse}
-
-
-def _problems(rows: slice, whole: Any, each: bool) -> Iterator[tuple[slice, int]]:
-    """Rows of q that are a problem, and how many keys it has."""
-    if not (each and whole.is_causal and whole.causal_alignment == "bottom_right"):
-        yield rows, whole.key_len
-        return
-    for i in range(whole.query_len):
-        yield slice(rows.start + i, rows.start + i + 1), max(0, whole.key_len - whole.query_len + i + 1)
 
 
 def reference(
     desc: Any, *, q: Any, k_cache: Any, v_cache: Any, qo_indptr: Any, slopes: Any = None, sinks: Any = None,
-    mask_bits: Any = None, mask_indptr: Any = None, wanted: set[str], store: Any = unrounded, **tables: Any,
+    mask_bits: Any = None, mask_indptr: Any = None, wanted: set[str], store: Any = unrounded, apart: bool = False,
+    **tables: Any,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy: `dense_of_each`."""
 
@@ -159,7 +146,7 @@ def reference(
 
     return dense_of_each(
         desc, terms, q=q, k_cache=k_cache, v_cache=v_cache, qo_indptr=qo_indptr, sinks=sinks, wanted=wanted,
-        store=store, tables=tables, each=mask_bits is None,
+        store=store, apart=apart, tables=tables,
     )  # fmt: skip
 
 
@@ -230,6 +217,8 @@ class BatchPagedPrefillPlan(PagedQueries, Plan):
 
     op = "attention.batch_paged_prefill"
     same_bits = FAMILY
+    apart = True
+    refuse_apart = staticmethod(refuse_apart)
     descriptor = BatchPagedPrefillDescriptor
     args = BatchPagedPrefillArgs
     reference = staticmethod(reference)
