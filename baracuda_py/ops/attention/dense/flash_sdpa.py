@@ -160,6 +160,7 @@ class FlashSdpaPlan(Plan):
         facts = terms_case(draw, (300,))
         if draw.integer(0, 3) == 0:  # rows of whole pieces, as models have
             facts["d_k"] = facts["d_v"] = draw.choice((64, 128, 192, 256))
+            facts["query_len"] = draw.choice((7, 67))
         return FlashSdpaDescriptor(**facts)
 
     @classmethod
