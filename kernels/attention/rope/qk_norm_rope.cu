@@ -108,12 +108,7 @@ BARACUDA_D void fill_angles(const P& p, Token first, int tokens, acc_t<T>* cosin
       cosine = rope_entry<T>(p, 0, at.b, at.s, pair), sine = rope_entry<T>(p, 1, at.b, at.s, pair);
     } else {
       if (pair != kept) frequency = rope_kept<A>(p, pair), kept = pair;
-      u64 position = static_cast<u64>(at.s);  // wraps, as NumPy does
-      if (p.positions != nullptr) {
-        position = static_cast<u64>(
-            rope_integer(p.positions, at.b * p.position_strides[0] + at.s * p.position_strides[1], p.positions_wide));
-      }
-      position += static_cast<u64>(p.offset());
+      const u64 position = rope_position(p, at.b, at.s, pair) + static_cast<u64>(p.offset());  // wraps, as NumPy does
       Angle<A>::sincos(static_cast<i64>(position), frequency, &sine, &cosine);
     }
     cosines[r * pairs + pair] = cosine * scale, sines[r * pairs + pair] = sine * scale;

@@ -19,8 +19,9 @@ from ....schedules.norms import HALVES, affine_element, affine_elements
 from ..layouts import Layouts
 from .rope import is_wide, rotation, rotation_params
 from .rotary import (
-    TABLES, Rotary, angles, angles_in_torch, check_angles, check_tokens, frequencies_operand, positions_operand, rotate,
-    rotate_in_torch, settle_angles, table_operand, tables_field,
+    TABLES, Rotary, angles, angles_in_torch, check_angles, check_tokens, frequencies_operand, interleaved_field,
+    positions_operand, random_sections, rotate, rotate_in_torch, section_field, settle_angles, table_operand,
+    tables_field,
 )  # fmt: skip
 
 Q = "batch_size num_heads seq_len head_dim"
@@ -34,8 +35,8 @@ _PASSES = 16  # heads of a token that a group of lanes takes one after another, 
 class QkNormRopeDescriptor(Rotary, Descriptor):
     """q is [batch_size, num_heads, seq_len, head_dim], k the same with num_kv_heads heads.
 
-    rotary_dim, pairing, base and table_shape are those of `RopeDescriptor`; eps, weight_offset and weight_element those
-    of `RMSNormDescriptor`.
+    rotary_dim, pairing, base, table_shape, mrope_section and mrope_interleaved are those of `RopeDescriptor`; eps,
+    weight_offset and weight_element those of `RMSNormDescriptor`.
     """
 
     batch_size: int = extent()
@@ -47,6 +48,8 @@ class QkNormRopeDescriptor(Rotary, Descriptor):
     pairing: str = choice(("half", "interleaved"), "half")
     base: float = number(10000.0, above=0.0)
     table_shape: tuple[int, ...] = tables_field()
+    mrope_section: tuple[int, ...] = section_field()
+    mrope_interleaved: bool = interleaved_field()
     eps: float = number(1e-6, minimum=0.0)
     weight_offset: float = number(0.0)
     weight_element: ElementKind = affine_element()
@@ -111,12 +114,15 @@ def room(element: ElementKind, kind: Any = None) -> int:
 
 
 def head_kernels(name: str, params: Params, min_blocks: Blocks) -> tuple[Kernel, Kernel]:
-    """Of whole chunks where a lane holds one unit of a head, as nearly all models have, and of everything else."""
+    """Of whole chunks where a lane holds one unit of a head, as nearly all models have, and of everything else.
+
+    The last have registers for one block a multiprocessor named, without which the assembler spills.
+    """
     template = f"{name}<{{T}}, {{INTERLEAVED}}, {{WIDE}}, {{HELD}}>"
     pairing = {"INTERLEAVED": (False, True)}
     return (
         Kernel("heads", template, params, pairing | {"WIDE": (True,), "HELD": (1,)}, THREADS, min_blocks),
-        Kernel("heads_any", template, params, pairing | {"WIDE": (False,), "HELD": (1, MOST_HELD)}, THREADS),
+        Kernel("heads_any", template, params, pairing | {"WIDE": (False,), "HELD": (1, MOST_HELD)}, THREADS, 1),
     )
 
 
@@ -219,6 +225,7 @@ def random_case(draw: Any, descriptor: type[QkNormRopeDescriptor]) -> QkNormRope
         head_dim=head_dim, rotary_dim=partial, pairing=draw.choice(("half", "interleaved")),
         base=float(draw.sizes(10000, 500, 1000000)), table_shape=draw.choice(tables), element=draw.element,
         weight_offset=draw.choice((0.0, 1.0)), weight_element=draw.choice(affine_elements(draw.element)),
+        **random_sections(draw, rotary // 2),
     )  # fmt: skip
 
 
@@ -262,7 +269,7 @@ class QkNormRopePlan(Plan):
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
-        check_angles(views)
+        check_angles(desc, views)
 
     @classmethod
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:

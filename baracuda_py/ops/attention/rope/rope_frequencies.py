@@ -314,8 +314,8 @@ def rope_frequencies(
     max_position_embeddings, original_max_position_embeddings: the configuration's, where `scaling` has none.
     dtype: float32, as models are trained with, or float64.
 
-    `mrope_section` (Qwen2-VL) is checked and changes nothing: all pairs' frequencies are returned, and the caller
-    multiplies those of each section by its own position (time, height, width) for the tables that `rope` takes.
+    `mrope_section` and `mrope_interleaved` (Qwen2-VL, Qwen3-VL) are checked and change nothing: all pairs' frequencies
+    are returned, and `rope` and `qk_norm_rope` take both beside positions of several axes.
 
         inv_freq, scale = rope_frequencies(128, base=500000.0, scaling={
             "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
