@@ -4,8 +4,7 @@
 // scale = max|x| / largest code, a float; codes are x / scale, rounded to nearest, ties to even, and clamped. A group of
 // zeros has scale 0, one that has something not finite scale NaN; their codes are 0. A maximum is exact, so that the order
 // of lanes does not matter.
-#include <baracuda/convert.cuh>
-#include <baracuda/quantize.cuh>
+#include "quantize/affine.cuh"
 
 namespace baracuda::quantized_group {
 
@@ -74,6 +73,22 @@ BARACUDA_D Vec<u8, N / per_byte<FORMAT>> codes_of(const Vec<float, N>& x, float 
   } else {
     return codes;
   }
+}
+
+// The codes of N neighbours over a scale that is given, any number: quotients as they are, NaN too.
+template <int FORMAT, int N> BARACUDA_D Vec<u8, N> given_codes_of(const Vec<float, N>& x, float scale) {
+  using Coder = typename Coding<FORMAT>::Coder;
+  const auto exact = [&](float v) { return affine::Quotient<float>(scale)(v); };
+  Vec<u8, N> codes;
+  if constexpr (N % 4 == 0) {
+    const quantize::Divisor by(scale);
+    const auto near = [&](float v) { return by.near(v); };
+    codes = quantize::codes_by(x, Coder(), by.serves(quantize::most_of(x, N)), near, exact);
+  } else {
+#pragma unroll
+    for (int k = 0; k < N; ++k) codes[k] = Coder::code_of(exact(x[k]));
+  }
+  return codes;
 }
 
 }  // namespace baracuda::quantized_group

@@ -128,7 +128,7 @@ template <class P> BARACUDA_D u64 rope_position(const P& p, i64 b, i64 s, u32 pa
 
 // Entry (b, s, pair) of table `which`, of T or of its accumulator.
 template <class T, class P> BARACUDA_D acc_t<T> rope_entry(const P& p, int which, i64 b, i64 s, i64 pair) {
-  const i64(&n)[3] = p.table_strides[which];
+  const i64(&n)[3] = p.angle_strides[which];
   const void* const table = which ? p.sin : p.cos;
   const i64 at = b * n[0] + s * n[1] + pair * n[2];
   if (p.tables_wide >> which & 1) return static_cast<const acc_t<T>*>(table)[at];

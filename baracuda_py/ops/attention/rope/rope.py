@@ -107,18 +107,24 @@ def turns(base: float, rotary: int) -> tuple[tuple[tuple[float, float], ...], tu
         return pairs, tuple(int(v % 1 * 2**64) for v in values)
 
 
+def angle_params() -> dict[str, str]:
+    """Params fields of positions, frequencies and tables; `kernels/attention/rope/rope.cuh` reads them."""
+    return {
+        "positions": "ptr", "inv_freq": "ptr", "cos": "ptr", "sin": "ptr", "scale": "scalar", "seq_len": "i64",
+        "rotary_dim": "i64", "position_strides": "i64[3]", "sections": "u32", "by_sections": "u32[3]",
+        "section_ends": f"u32[{MOST_AXES}]", "angle_strides": "i64[2][3]", "inv_freq_stride": "i64",
+        "table_pairs": "i64", "base": "f64", "table": f"f64[{TABLE}][2]", "positions_wide": "i32",
+        "inv_freq_wide": "i32", "tables_wide": "u32", "step_rows": "u32", "step_pairs": "u32", "turns": f"u64[{TABLE}]",
+    }  # fmt: skip
+
+
 def rotation_params(sides: int) -> dict[str, str]:
     """Params fields for `sides` inputs and outputs; `kernels/attention/rope/rope.cuh` reads them."""
     return {
-        **dict.fromkeys(("x", "y", "x2", "y2", "x3", "y3")[:sides], "ptr"), "positions": "ptr", "inv_freq": "ptr",
-        "cos": "ptr", "sin": "ptr", "scale": "scalar", "rows": "i64", "units": "i64", "rotary_units": "i64",
-        "copy_units": "i64", "seq_len": "i64", "head_counts": "i64[3]", "group_heads": "i64", "head_dim": "i64",
-        "rotary_dim": "i64", "strides": f"i64[{sides}][4]", "position_strides": "i64[3]", "sections": "u32",
-        "by_sections": "u32[3]", "section_ends": f"u32[{MOST_AXES}]", "table_strides": "i64[2][3]",
-        "inv_freq_stride": "i64", "table_pairs": "i64", "base": "f64", "table": f"f64[{TABLE}][2]",
-        "positions_wide": "i32", "inv_freq_wide": "i32", "tables_wide": "u32", "inverse": "i32", "tiles": "u32",
-        "groups": "u32", "first_group": "u32[2]", "tile_rows": "u32", "block_units": "u32", "lanes": "u32",
-        "step_rows": "u32", "step_pairs": "u32", "turns": f"u64[{TABLE}]",
+        **dict.fromkeys(("x", "y", "x2", "y2", "x3", "y3")[:sides], "ptr"), **angle_params(), "rows": "i64",
+        "units": "i64", "rotary_units": "i64", "copy_units": "i64", "head_counts": "i64[3]", "group_heads": "i64",
+        "head_dim": "i64", "strides": f"i64[{sides}][4]", "inverse": "i32", "tiles": "u32", "groups": "u32",
+        "first_group": "u32[2]", "tile_rows": "u32", "block_units": "u32", "lanes": "u32",
     }  # fmt: skip
 
 
@@ -178,27 +184,34 @@ def rotation(
     while group > lanes and tiles * unit_blocks * sum(-(-n // group) for n in heads) * THREADS < full:
         group //= 2
     ends = list(itertools.accumulate(-(-n // group) for n in heads))
-    table, fractions = turns(desc.base, desc.rotary) if p.inv_freq is None else ((), ())
-    doubles = desc.acc is ElementKind.F64
     positions = None if p.positions is None else p.positions.broadcast_to(desc.positions_shape)
-    dealt = len(desc.mrope_section) if desc.mrope_interleaved else 0
     tables = [] if p.cos is None else [v.broadcast_to(desc.table_shape) for v in (p.cos, p.sin)]
     return {
-        "rows": rows, "units": units, "rotary_units": rotary_units, "copy_units": copy_units,
-        "seq_len": max(desc.seq_len, 1), "head_counts": heads, "group_heads": group, "tiles": tiles,
+        **angle_values(p, positions, tables, THREADS), "rows": rows, "units": units, "rotary_units": rotary_units,
+        "copy_units": copy_units, "head_counts": heads, "group_heads": group, "tiles": tiles,
         "groups": max(ends[-1], 1), "first_group": ends[:2], "tile_rows": tile_rows, "block_units": block_units,
-        "lanes": lanes, "step_rows": THREADS // max(half, 1), "step_pairs": THREADS % max(half, 1),
-        "head_dim": desc.head_dim, "rotary_dim": desc.rotary, "turns": () if doubles else fractions,
-        "strides": [list(v.strides) for v in views],
+        "lanes": lanes, "head_dim": desc.head_dim, "strides": [list(v.strides) for v in views], "inverse": 0,
+    }  # fmt: skip
+
+
+def angle_values(p: Problem, positions: View | None, tables: Sequence[View], threads: int) -> dict[str, Any]:
+    """What `angle_params` declares but the pointers, for blocks of `threads`; positions and tables in whole shapes."""
+    desc = p.desc
+    half, doubles = desc.rotary // 2, desc.acc is ElementKind.F64
+    table, fractions = turns(desc.base, desc.rotary) if p.inv_freq is None else ((), ())
+    dealt = len(desc.mrope_section) if desc.mrope_interleaved else 0
+    return {
+        "seq_len": max(desc.seq_len, 1), "step_rows": threads // max(half, 1), "step_pairs": threads % max(half, 1),
+        "rotary_dim": desc.rotary, "turns": () if doubles else fractions,
         "position_strides": [0, 0, 0] if positions is None else [0, *positions.strides][-3:],
         "sections": len(desc.mrope_section), "by_sections": divider(dealt),
         "section_ends": [*desc.section_ends, *(half,) * (MOST_AXES - len(desc.mrope_section))],
-        "table_strides": [[v.strides[0], v.strides[-2], v.strides[-1] * desc.table_step] for v in tables],
+        "angle_strides": [[v.strides[0], v.strides[-2], v.strides[-1] * desc.table_step] for v in tables],
         "inv_freq_stride": 0 if p.inv_freq is None else p.inv_freq.strides[0], "table_pairs": min(half, TABLE),
         "base": desc.base, "table": table if doubles else (),
         "positions_wide": positions is not None and positions.element is ElementKind.I64,
         "inv_freq_wide": p.inv_freq is not None and p.inv_freq.element is ElementKind.F64,
-        "tables_wide": sum(1 << i for i, v in enumerate(tables) if v.element is desc.element.acc), "inverse": 0,
+        "tables_wide": sum(1 << i for i, v in enumerate(tables) if v.element is desc.element.acc),
     }  # fmt: skip
 
 

@@ -220,8 +220,8 @@ def angles_in_torch(
         tables = (t.expand(desc.table_shape)[..., :: desc.table_step][..., : desc.num_frequencies] for t in (cos, sin))
         return tuple((t if t.ndim == 4 else t[:, None]).to(x.dtype) * scale for t in tables)
     wide = {"dtype": torch.float64, "device": x.device}
-    if inv_freq is None:
-        inv_freq = desc.base ** (-torch.arange(0, desc.rotary, 2, **wide) / max(desc.rotary, 1))
+    if inv_freq is None:  # by NumPy: another power's last bit would be seen at large positions
+        inv_freq = torch.as_tensor(desc.base ** (-np.arange(0, desc.rotary, 2) / max(desc.rotary, 1)), **wide)
     places = torch.arange(desc.seq_len, device=x.device) if positions is None else positions
     places = torch.atleast_2d(places) + offset
     if desc.mrope_section:
