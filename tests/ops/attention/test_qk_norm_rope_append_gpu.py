@@ -30,10 +30,7 @@ def test_is_the_ops_one_after_the_other(form: str, norm: bool, tokens: int, d: i
     scales: dict[str, Any] = {} if form == "plain" else {"k_scales": made[0], "v_scales": made[1]}
     y = bc.qk_norm_rope_append(q, k, v, *got, positions, slot_mapping=slots, format=form, norm=norm, **scales)
     turned = [x.swapaxes(0, 1)[None] for x in (q, k)]
-    if norm:
-        turned = bc.qk_norm_rope(*turned, positions=positions)
-    else:
-        turned = bc.rope(turned[0], positions, x2=turned[1])
+    turned = bc.qk_norm_rope(*turned, positions=positions) if norm else bc.rope(turned[0], positions, x2=turned[1])
     np.testing.assert_array_equal(y.get(), turned[0][0].swapaxes(0, 1).get())
     keys = cupy.ascontiguousarray(turned[1][0].swapaxes(0, 1))
     values = cupy.ascontiguousarray(v)
