@@ -250,6 +250,18 @@ page_table, cache_offsets = np.array([[0, 2], [5, 1]], dtype=np.int32), np.array
 bc.paged_kv_append_fp8(
     k_new, v_new, k_cache, v_cache, page_table=page_table, cache_offsets=cache_offsets, k_scale=0.01, v_scale=0.01
 )""",
+    "paged_kv_append_quantized": f"""{_RNG}k_new, v_new = rng.standard_normal((2, 2, 2, 16), dtype=np.float32)
+k_cache, v_cache = (np.zeros((6, 2, 4, 16), np.int8) for _ in range(2))
+k_scales, v_scales = (np.zeros((6, 2, 4, 1), np.float32) for _ in range(2))
+page_table, cache_offsets = np.array([[0, 2], [5, 1]], dtype=np.int32), np.array([6, 2], dtype=np.int32)
+bc.paged_kv_append_quantized(
+    k_new, v_new, k_cache, v_cache, k_scales, v_scales, page_table=page_table, cache_offsets=cache_offsets
+)""",
+    "qk_norm_rope_append": f"""{_RNG}packed = rng.standard_normal((3, 4 + 2 + 2, 16), dtype=np.float32)
+q, k, v = packed[:, :4], packed[:, 4:6], packed[:, 6:]
+k_cache, v_cache = (np.zeros((6, 2, 4, 16), np.float32) for _ in range(2))
+positions, slots = np.array([4, 0, 9]), np.array([20, 4, 13])
+y = bc.qk_norm_rope_append(q, k, v, k_cache, v_cache, positions, slot_mapping=slots)""",
     "pairwise_distance": f"{_ROWS}y = bc.pairwise_distance(x1, x2)",
     "pairwise_distance_backward": f"""{_ROWS}y = bc.pairwise_distance(x1, x2)
 dx1, dx2 = bc.pairwise_distance_backward(np.ones_like(y), x1, x2, y)""",

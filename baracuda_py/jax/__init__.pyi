@@ -43,7 +43,9 @@ from baracuda_py import mla_kv_append as mla_kv_append
 from baracuda_py import multi_head_attention_forward as multi_head_attention_forward
 from baracuda_py import paged_kv_append as paged_kv_append
 from baracuda_py import paged_kv_append_fp8 as paged_kv_append_fp8
+from baracuda_py import paged_kv_append_quantized as paged_kv_append_quantized
 from baracuda_py import qk_norm_rope as qk_norm_rope
+from baracuda_py import qk_norm_rope_append as qk_norm_rope_append
 from baracuda_py import qk_norm_rope_backward as qk_norm_rope_backward
 from baracuda_py import rope as rope
 from baracuda_py import rope_backward as rope_backward

@@ -3,7 +3,7 @@
 // As paged_append.cuh has it; a word is N elements of T, and N bytes of a cache. A scale is k_scale or v_scale times that of
 // the head, rounded; quotients are rounded to float, then to fp8.
 #include "attention/cache/paged_append.cuh"
-#include "quantize/affine.cuh"
+#include "attention/cache/quantized_group.cuh"
 
 namespace baracuda {
 
@@ -19,18 +19,7 @@ template <class T, int N, int CODE> struct QuantizedWord {
     return {baracuda::load<N>(reinterpret_cast<const T*>(words)), heads == nullptr ? scale : scale * heads[h]};
   }
   template <class P, class I> static BARACUDA_D void store(const P& p, int v, I at, const Held& word) {
-    using Coder = conditional<CODE == code_e4m3, quantize::E4M3Coder, quantize::E5M2Coder>;
-    const auto exact = [&](float x) { return affine::Quotient<float>(word.scale)(x); };
-    const Vec<float, N> u = to_acc(word.x);
-    Vec<u8, N> codes;
-    if constexpr (N % 4 == 0) {
-      const quantize::Divisor by(word.scale);
-      const auto near = [&](float x) { return by.near(x); };
-      codes = quantize::codes_by(u, Coder(), by.serves(quantize::most_of(u, N)), near, exact);
-    } else {
-#pragma unroll
-      for (int k = 0; k < N; ++k) codes[k] = Coder::code_of(exact(u[k]));
-    }
+    const Vec<u8, N> codes = quantized_group::given_codes_of<CODE>(to_acc(word.x), word.scale);
     reinterpret_cast<Vec<u8, N>*>(v ? p.v_cache : p.k_cache)[at] = codes;
   }
 };

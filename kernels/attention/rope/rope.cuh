@@ -105,9 +105,30 @@ BARACUDA_D i64 rope_integer(const void* from, i64 at, bool wide) {
   return wide ? static_cast<const i64*>(from)[at] : static_cast<const i32*>(from)[at];
 }
 
+// The axis of positions that a pair turns by; `pair_axes` of the page.
+template <class P> BARACUDA_D u32 rope_axis(const P& p, u32 pair) {
+  u32 axis = 0;
+  if (p.sections == 0) return axis;
+  if (p.by_sections[0] == 0) {
+#pragma unroll
+    for (int k = 0; k + 1 < static_cast<int>(sizeof(p.section_ends) / sizeof(u32)); ++k)
+      axis += pair >= p.section_ends[k];
+    return axis;
+  }
+  DivMod{p.by_sections[0], p.by_sections[1], p.by_sections[2]}.divmod(pair, axis);  // interleaved
+  return pair < p.section_ends[axis] ? axis : 0;
+}
+// The position that a pair of place s of sample b turns by.
+template <class P> BARACUDA_D u64 rope_position(const P& p, i64 b, i64 s, u32 pair) {
+  if (p.positions == nullptr) return static_cast<u64>(s);
+  const i64(&n)[3] = p.position_strides;
+  const i64 at = rope_axis(p, pair) * n[0] + b * n[1] + s * n[2];
+  return static_cast<u64>(rope_integer(p.positions, at, p.positions_wide));
+}
+
 // Entry (b, s, pair) of table `which`, of T or of its accumulator.
 template <class T, class P> BARACUDA_D acc_t<T> rope_entry(const P& p, int which, i64 b, i64 s, i64 pair) {
-  const i64(&n)[3] = p.table_strides[which];
+  const i64(&n)[3] = p.angle_strides[which];
   const void* const table = which ? p.sin : p.cos;
   const i64 at = b * n[0] + s * n[1] + pair * n[2];
   if (p.tables_wide >> which & 1) return static_cast<const acc_t<T>*>(table)[at];
@@ -206,12 +227,10 @@ template <class T, bool INTERLEAVED, bool WIDE, bool APPEND, class P> BARACUDA_D
         sine = rope_entry<T>(p, 1, sample, at, pair);
       } else {
         if (pair != kept) frequency = rope_kept<A>(p, pair), kept = pair;
-        u64 position = static_cast<u64>(at);  // wraps, as NumPy does
-        if (p.positions != nullptr) {
-          position = static_cast<u64>(
-              rope_integer(p.positions, sample * p.position_strides[0] + at * p.position_strides[1], p.positions_wide));
-        } else if constexpr (APPEND) {
-          position += static_cast<u64>(rope_integer(p.cache_offsets, sample * p.cache_offset_stride, p.offsets_wide));
+        u64 position = rope_position(p, sample, at, pair);  // sums wrap, as NumPy's do
+        if constexpr (APPEND) {
+          if (p.positions == nullptr)
+            position += static_cast<u64>(rope_integer(p.cache_offsets, sample * p.cache_offset_stride, p.offsets_wide));
         }
         if constexpr (!APPEND) position += static_cast<u64>(p.offset());
         Angle<A>::sincos(static_cast<i64>(position), frequency, &sine, &cosine);

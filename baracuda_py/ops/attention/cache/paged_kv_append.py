@@ -103,6 +103,23 @@ def append_params(name: str, **more: str | int) -> Params:
 PARAMS = append_params("PagedKvAppendParams")
 
 
+def place_values(p: Problem) -> tuple[dict[str, Any], int]:
+    """What `attention/cache/paged_places.cuh` reads but `by_new`, and the largest of the numbers that it counts to."""
+    desc = p.desc
+    tables = table_params(p, APPEND_TABLES)
+    slots = desc.num_pages if p.slot_mapping is not None else tables["table_len"]
+    room = desc.page_size * slots  # positions, or the slots of a mapping, lie below
+    given: list[Any] = [p.views[name] for name in APPEND_TABLES if p.views[name] is not None]
+    counts = (desc.num_tokens, desc.batch_size, desc.num_pages, desc.page_size, room, *(reach(v, 4) for v in given))
+    new_len = max(desc.num_tokens // max(desc.batch_size, 1), 1)
+    return {"batch": desc.batch_size, "new_len": new_len, "reach": min(room, 2**63 - 1), **tables}, max(counts)
+
+
+def by_extent(extent: int, narrow: bool) -> Any:
+    """The divider of a kernel whose numbers have 32 bits; others divide."""
+    return divider(max(extent, 1)) if narrow else [1, 0, 0]
+
+
 def append_values(p: Problem, each: int) -> tuple[dict[str, Any], bool]:
     """Their values, in words of `each` elements, and whether 32 bits hold all that is counted."""
     desc = p.desc
@@ -111,27 +128,18 @@ def append_values(p: Problem, each: int) -> tuple[dict[str, Any], bool]:
     row = max(k_words, v_words)
     part = -(-desc.num_heads * row // PARTS)
     items = desc.num_tokens * part
-    new_len = max(desc.num_tokens // max(desc.batch_size, 1), 1)
-    tables = table_params(p, APPEND_TABLES)
-    slots = desc.num_pages if p.slot_mapping is not None else tables["table_len"]
-    room = desc.page_size * slots  # positions, or the slots of a mapping, lie below
-    given: list[Any] = [p.views[name] for name in APPEND_TABLES if p.views[name] is not None]
-    spans = [reach(v, 4) for v in given] + [reach(v, v.element.itemsize * each) for v in views]
-    counts = (items + THREADS, PARTS * part, desc.num_tokens, desc.batch_size, desc.num_pages, desc.page_size, room)
-    narrow = max(*counts, *spans) < 2**31
+    places, most = place_values(p)
+    spans = (reach(v, v.element.itemsize * each) for v in views)
+    narrow = max(items + THREADS, PARTS * part, most, *spans) < 2**31
 
     def words(view: View, axes: tuple[int, ...]) -> list[int]:
         return [view.strides[a] // each if view.shape[a] > 1 else 0 for a in axes]
 
-    def by(extent: int) -> Any:
-        return divider(max(extent, 1)) if narrow else [1, 0, 0]
-
     return {
         "items": items, "part": max(part, 1), "token_words": desc.num_heads * row, "row_words": max(row, 1),
-        "words": [k_words, v_words], "batch": desc.batch_size, "new_len": new_len, "reach": min(room, 2**63 - 1),
-        "from_strides": [words(p.k_new, (0, 1)), words(p.v_new, (0, 1))],
-        "to_strides": [words(p.k_cache, (0, 1, 2)), words(p.v_cache, (0, 1, 2))],
-        "by_part": by(part), "by_row": by(row), "by_new": by(new_len), **tables,
+        "words": [k_words, v_words], "from_strides": [words(p.k_new, (0, 1)), words(p.v_new, (0, 1))],
+        "to_strides": [words(p.k_cache, (0, 1, 2)), words(p.v_cache, (0, 1, 2))], "by_part": by_extent(part, narrow),
+        "by_row": by_extent(row, narrow), "by_new": by_extent(places["new_len"], narrow), **places,
     }, narrow  # fmt: skip
 
 

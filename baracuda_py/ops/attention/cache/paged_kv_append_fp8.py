@@ -40,7 +40,7 @@ class PagedKvAppendFp8Descriptor(PagedKvAppendDescriptor):
     element: ElementKind = element(SOURCES)
 
 
-def _head_scales(rng: np.random.Generator, desc: Any, shape: tuple[int, ...]) -> Any:
+def random_head_scales(rng: np.random.Generator, desc: Any, shape: tuple[int, ...]) -> Any:
     """Test data: positive ones, of which some make numbers saturate."""
     return np.exp2(rng.uniform(-9, 3, shape))
 
@@ -52,10 +52,10 @@ class PagedKvAppendFp8Args(PagedKvAppendArgs):
     k_cache: Array = inout("num_pages num_heads page_size d_k", element="aux_element", layout="inner")
     v_cache: Array = inout("num_pages num_heads page_size d_v", element="aux_element", layout="inner")
     k_head_scale: Array | None = operand(
-        "num_heads", element=E.F32, optional=True, layout="dense", values=_head_scales
+        "num_heads", element=E.F32, optional=True, layout="dense", values=random_head_scales
     )  # fmt: skip
     v_head_scale: Array | None = operand(
-        "num_heads", element=E.F32, optional=True, layout="dense", values=_head_scales
+        "num_heads", element=E.F32, optional=True, layout="dense", values=random_head_scales
     )  # fmt: skip
     k_scale: Scalar = scalar(1.0)
     v_scale: Scalar = scalar(1.0)

@@ -19,8 +19,9 @@ from ....schedules.norms import HALVES, affine_element, affine_elements
 from ..layouts import Layouts
 from .rope import is_wide, rotation, rotation_params
 from .rotary import (
-    TABLES, Rotary, angles, angles_in_torch, check_angles, check_tokens, frequencies_operand, positions_operand, rotate,
-    rotate_in_torch, settle_angles, table_operand, tables_field,
+    TABLES, Rotary, angles, angles_in_torch, check_angles, check_tokens, frequencies_operand, interleaved_field,
+    positions_operand, random_sections, rotate, rotate_in_torch, section_field, settle_angles, table_operand,
+    tables_field,
 )  # fmt: skip
 
 Q = "batch_size num_heads seq_len head_dim"
@@ -34,8 +35,8 @@ _PASSES = 16  # heads of a token that a group of lanes takes one after another, 
 class QkNormRopeDescriptor(Rotary, Descriptor):
     """q is [batch_size, num_heads, seq_len, head_dim], k the same with num_kv_heads heads.
 
-    rotary_dim, pairing, base and table_shape are those of `RopeDescriptor`; eps, weight_offset and weight_element those
-    of `RMSNormDescriptor`.
+    rotary_dim, pairing, base, table_shape, mrope_section and mrope_interleaved are those of `RopeDescriptor`; eps,
+    weight_offset and weight_element those of `RMSNormDescriptor`.
     """
 
     batch_size: int = extent()
@@ -47,6 +48,8 @@ class QkNormRopeDescriptor(Rotary, Descriptor):
     pairing: str = choice(("half", "interleaved"), "half")
     base: float = number(10000.0, above=0.0)
     table_shape: tuple[int, ...] = tables_field()
+    mrope_section: tuple[int, ...] = section_field()
+    mrope_interleaved: bool = interleaved_field()
     eps: float = number(1e-6, minimum=0.0)
     weight_offset: float = number(0.0)
     weight_element: ElementKind = affine_element()
@@ -76,13 +79,13 @@ class QkNormRopeArgs(Args):
     scale: Scalar = scalar(1.0)
 
 
-def normalized(desc: QkNormRopeDescriptor, x: Any) -> tuple[Any, Any]:
+def normalized(desc: Any, x: Any) -> tuple[Any, Any]:
     """x / rms, and 1 / rms."""
     rstd = 1 / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + x.dtype.type(desc.eps)) if desc.head_dim else x
     return x * rstd, rstd
 
 
-def weighted(desc: QkNormRopeDescriptor, x: Any, weight: Any) -> Any:
+def weighted(desc: Any, x: Any, weight: Any) -> Any:
     """x times the weights, which have an offset."""
     return x if weight is None else x * (weight + x.dtype.type(desc.weight_offset))
 
@@ -97,12 +100,16 @@ def reference(
         return {name: rotate(desc, x, cos, sin) for name, x in zip(("yq", "yk"), sides, strict=True)}
 
 
-OWN = {
-    "weight": "ptr", "weight2": "ptr", "offset": "iscalar", "eps": "f64", "weight_stride": "i64",
-    "weight_stride2": "i64", "wide": "i32", "weight_offset": "f64", "side_blocks": "i64[2]", "side_tiles": "i64[2]",
-    "side_rows": "i32[2]", "side_ways": "i32[2]",
-}  # fmt: skip
-PARAMS = Params("QkNormRopeParams", **OWN, **rotation_params(4))
+def head_params(sides: int) -> dict[str, str]:
+    """Params fields of weights and of the blocks of `sides` inputs; `kernels/attention/rope/heads.cuh` reads them."""
+    return {
+        "weight": "ptr", "weight2": "ptr", "offset": "iscalar", "eps": "f64", "weight_stride": "i64",
+        "weight_stride2": "i64", "wide": "i32", "weight_offset": "f64", "side_blocks": f"i64[{sides}]",
+        "side_tiles": f"i64[{sides}]", "side_rows": f"i32[{sides}]", "side_ways": f"i32[{sides}]",
+    }  # fmt: skip
+
+
+PARAMS = Params("QkNormRopeParams", **head_params(2), **rotation_params(4))
 
 
 def room(element: ElementKind, kind: Any = None) -> int:
@@ -111,12 +118,15 @@ def room(element: ElementKind, kind: Any = None) -> int:
 
 
 def head_kernels(name: str, params: Params, min_blocks: Blocks) -> tuple[Kernel, Kernel]:
-    """Of whole chunks where a lane holds one unit of a head, as nearly all models have, and of everything else."""
+    """Of whole chunks where a lane holds one unit of a head, as nearly all models have, and of everything else.
+
+    The last have registers for one block a multiprocessor named, without which the assembler spills.
+    """
     template = f"{name}<{{T}}, {{INTERLEAVED}}, {{WIDE}}, {{HELD}}>"
     pairing = {"INTERLEAVED": (False, True)}
     return (
         Kernel("heads", template, params, pairing | {"WIDE": (True,), "HELD": (1,)}, THREADS, min_blocks),
-        Kernel("heads_any", template, params, pairing | {"WIDE": (False,), "HELD": (1, MOST_HELD)}, THREADS),
+        Kernel("heads_any", template, params, pairing | {"WIDE": (False,), "HELD": (1, MOST_HELD)}, THREADS, 1),
     )
 
 
@@ -127,17 +137,36 @@ def units(desc: Any) -> tuple[int, int]:
     return -(-turning // width), -(-(desc.head_dim - desc.rotary) // (2 * width))
 
 
-def ways_of(rows: int, heads: tuple[int, int], groups: int, fill: int) -> tuple[int, int]:
-    """How many of a block's groups of lanes share the heads of a token, of queries and of keys: powers of two.
+def side_values(rows: int, heads: tuple[int, ...], lanes: int, fill: int) -> dict[str, Any]:
+    """How many of a block's groups of lanes share the heads of a token, side by side: powers of two; and the tiles.
 
     Few, so that angles and weights serve many heads, but as many as give `fill` blocks.
     """
-    passes = _PASSES
+    groups, passes = THREADS // lanes, _PASSES
     while True:
-        q, k = (min(groups, 1 << max(-(-n // passes) - 1, 0).bit_length()) for n in heads)
-        if passes == 1 or sum(-(-rows * w // groups) for w, n in zip((q, k), heads, strict=True) if n) >= fill:
-            return q, k
+        ways = [min(groups, 1 << max(-(-n // passes) - 1, 0).bit_length()) for n in heads]
+        if passes == 1 or sum(-(-rows * w // groups) for w, n in zip(ways, heads, strict=True) if n) >= fill:
+            break
         passes //= 2
+    side_rows = [groups // n for n in ways]
+    tiles = [-(-rows // r) if n else 0 for r, n in zip(side_rows, heads, strict=True)]
+    return {"side_rows": side_rows, "side_ways": ways, "side_tiles": tiles, "lanes": lanes, "head_counts": heads}
+
+
+def weight_values(p: Problem) -> dict[str, Any]:
+    """The weights' parameters."""
+    stride = {f"weight_stride{n}": 0 if w is None else w.strides[0] for n, w in (("", p.q_weight), ("2", p.k_weight))}
+    return {
+        **stride, "eps": p.desc.eps, "weight_offset": p.desc.weight_offset,
+        "wide": p.desc.weight_element is not p.desc.element, "weight": "q_weight", "weight2": "k_weight",
+    }  # fmt: skip
+
+
+def head_grid(values: Mapping[str, Any], fill: int) -> tuple[int, int, int]:
+    """Tiles of all sides, and shares of their heads where tiles alone do not fill the device."""
+    blocks = max(1, sum(values["side_tiles"]))
+    passes = max(-(-n // w) for n, w in zip(values["head_counts"], values["side_ways"], strict=True))
+    return blocks, max(1, min(passes, -(-fill // blocks), 65535)), 1
 
 
 def common(p: Problem, views: list[Any], heads: tuple[int, int], fill: int) -> tuple[dict[str, Any], Step] | str:
@@ -154,19 +183,14 @@ def common(p: Problem, views: list[Any], heads: tuple[int, int], fill: int) -> t
     wide = held == 1 and is_wide(desc, [v for v in views if v is not None])
     shown = [views[0] if v is None else v for v in views]
     values = rotation(p, shown, heads, wide)
-    groups, half = THREADS // lanes, max(desc.rotary // 2, 1)
-    ways = ways_of(values["rows"], heads, groups, fill)
-    side_rows = [groups // n for n in ways]
-    tiles = [-(-values["rows"] // r) if n else 0 for r, n in zip(side_rows, heads, strict=True)]
-    stride = {f"weight_stride{n}": 0 if w is None else w.strides[0] for n, w in (("", p.q_weight), ("2", p.k_weight))}
+    half = max(desc.rotary // 2, 1)
+    values |= side_values(values["rows"], heads, lanes, fill) | weight_values(p)
     values |= {
-        **stride, "rotary_units": counts[0], "copy_units": counts[1], "units": sum(counts), "lanes": lanes,
-        "side_rows": side_rows, "side_ways": ways, "side_tiles": tiles, "head_counts": heads, "eps": desc.eps,
-        "step_rows": THREADS // half, "step_pairs": THREADS % half, "weight_offset": desc.weight_offset,
-        "wide": desc.weight_element is not desc.element, "weight": "q_weight", "weight2": "k_weight",
+        "rotary_units": counts[0], "copy_units": counts[1], "units": sum(counts), "step_rows": THREADS // half,
+        "step_pairs": THREADS % half,
     }  # fmt: skip
     axes = {"INTERLEAVED": desc.pairing == "interleaved", "WIDE": wide, "HELD": held}
-    smem = (max(side_rows) * desc.rotary + desc.head_dim) * desc.acc.itemsize
+    smem = (max(values["side_rows"]) * desc.rotary + desc.head_dim) * desc.acc.itemsize
     return values, Step("heads" if wide else "heads_any", (1, 1, 1), values, axes, THREADS, smem=smem)
 
 
@@ -177,12 +201,8 @@ def _geometry(p: Problem) -> Geometry | str:
     if isinstance(found, str):
         return found
     values, step = found
-    tiles = values["side_tiles"]
-    blocks = max(1, sum(tiles))
-    passes = max(-(-n // w) for n, w in zip(heads, values["side_ways"], strict=True))
-    split = max(1, min(passes, -(-fill // blocks), 65535))
-    values |= {"x": "q", "y": "yq", "x2": "k", "y2": "yk", "side_blocks": tiles}
-    step = replace(step, grid=(blocks, split, 1), params=values)
+    values |= {"x": "q", "y": "yq", "x2": "k", "y2": "yk", "side_blocks": values["side_tiles"]}
+    step = replace(step, grid=head_grid(values, fill), params=values)
     return Geometry((step,), layout=layout_of(views, step.axes["WIDE"]))
 
 
@@ -219,6 +239,7 @@ def random_case(draw: Any, descriptor: type[QkNormRopeDescriptor]) -> QkNormRope
         head_dim=head_dim, rotary_dim=partial, pairing=draw.choice(("half", "interleaved")),
         base=float(draw.sizes(10000, 500, 1000000)), table_shape=draw.choice(tables), element=draw.element,
         weight_offset=draw.choice((0.0, 1.0)), weight_element=draw.choice(affine_elements(draw.element)),
+        **random_sections(draw, rotary // 2),
     )  # fmt: skip
 
 
@@ -262,7 +283,7 @@ class QkNormRopePlan(Plan):
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
-        check_angles(views)
+        check_angles(desc, views)
 
     @classmethod
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:

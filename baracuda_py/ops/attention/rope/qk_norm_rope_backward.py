@@ -16,7 +16,7 @@ from ....calls.functional import functional
 from ....core.variant import aligned
 from ..layouts import Layouts
 from .qk_norm_rope import (
-    OWN, THREADS, K, Q, QkNormRopeDescriptor, QkNormRopePlan, common, head_kernels, layout_of, normalized,
+    THREADS, K, Q, QkNormRopeDescriptor, QkNormRopePlan, common, head_kernels, head_params, layout_of, normalized,
     qk_benchmarks, random_case, weighted,
 )  # fmt: skip
 from .rope import rotation_params
@@ -69,7 +69,7 @@ def reference(
 
 
 PARAMS = Params(
-    "QkNormRopeBackwardParams", sums="workspace", sums2="workspace", want="i32", **OWN, **rotation_params(6)
+    "QkNormRopeBackwardParams", sums="workspace", sums2="workspace", want="i32", **head_params(2), **rotation_params(6)
 )
 COMBINE = Params(
     "QkNormRopeCombineParams", dweight="ptr", dweight2="ptr", sums="workspace", sums2="workspace", columns="i64",

@@ -19,10 +19,12 @@ from ....core import (
     Scalar, Step, Variant, View, Vjp, choice, element, extent, integer, number, operand, output, scalar,
 )  # fmt: skip
 from ....calls.functional import functional
+from ....schedules.map import divider
 from ..layouts import Layouts
 from .rotary import (
-    Rotary, angles, angles_in_torch, check_angles, check_tokens, frequencies_operand, positions_operand, rotate,
-    rotate_in_torch, settle_angles, table_operand, tables_field, TABLES,
+    MOST_AXES, Rotary, angles, angles_in_torch, check_angles, check_tokens, frequencies_operand, interleaved_field,
+    positions_operand, random_sections, rotate, rotate_in_torch, section_field, settle_angles, table_operand,
+    tables_field, TABLES,
 )  # fmt: skip
 from ....core.benchmark import Benchmark
 
@@ -39,7 +41,9 @@ class RopeDescriptor(Rotary, Descriptor):
     """x is [batch_size, num_heads, seq_len, head_dim], x2 the same with num_heads2 heads.
 
     rotary_dim is even and at most head_dim (None: all of it). inv_freq[j] = base^(-2j / rotary_dim). table_shape: that
-    of cos and sin, of which axes may be 1; None is [batch_size, seq_len, pairs].
+    of cos and sin, of which axes may be 1; None is [batch_size, seq_len, pairs]. mrope_section: how many pairs turn by
+    the positions along each axis (Qwen2-VL: time, height, width), in this order, or with mrope_interleaved (Qwen3-VL)
+    dealt out in turn: pair j to axis a = j mod axes while j < axes · mrope_section[a], else to the first.
     """
 
     batch_size: int = extent()
@@ -51,12 +55,15 @@ class RopeDescriptor(Rotary, Descriptor):
     pairing: str = choice(("half", "interleaved"), "half")
     base: float = number(10000.0, above=0.0)
     table_shape: tuple[int, ...] = tables_field()
+    mrope_section: tuple[int, ...] = section_field()
+    mrope_interleaved: bool = interleaved_field()
     element: ElementKind = element()
 
 
 @dataclass(slots=True, kw_only=True)
 class RopeArgs(Args):
-    """`positions` is [seq_len] or [batch_size, seq_len] (absent: 0 … seq_len - 1); `offset` is added to each.
+    """`positions` is [seq_len] or [batch_size, seq_len] (absent: 0 … seq_len - 1), with mrope_section [axes, batch_size
+    or 1, seq_len]; `offset` is added to each.
 
     `inv_freq` replaces the frequencies that `base` gives. `cos` and `sin`, [seq_len, pairs] or [batch_size or 1,
     seq_len, pairs], replace all of these; they are in the accumulator's element or in x's. They may have a column for
@@ -100,17 +107,24 @@ def turns(base: float, rotary: int) -> tuple[tuple[tuple[float, float], ...], tu
         return pairs, tuple(int(v % 1 * 2**64) for v in values)
 
 
+def angle_params() -> dict[str, str]:
+    """Params fields of positions, frequencies and tables; `kernels/attention/rope/rope.cuh` reads them."""
+    return {
+        "positions": "ptr", "inv_freq": "ptr", "cos": "ptr", "sin": "ptr", "scale": "scalar", "seq_len": "i64",
+        "rotary_dim": "i64", "position_strides": "i64[3]", "sections": "u32", "by_sections": "u32[3]",
+        "section_ends": f"u32[{MOST_AXES}]", "angle_strides": "i64[2][3]", "inv_freq_stride": "i64",
+        "table_pairs": "i64", "base": "f64", "table": f"f64[{TABLE}][2]", "positions_wide": "i32",
+        "inv_freq_wide": "i32", "tables_wide": "u32", "step_rows": "u32", "step_pairs": "u32", "turns": f"u64[{TABLE}]",
+    }  # fmt: skip
+
+
 def rotation_params(sides: int) -> dict[str, str]:
     """Params fields for `sides` inputs and outputs; `kernels/attention/rope/rope.cuh` reads them."""
     return {
-        **dict.fromkeys(("x", "y", "x2", "y2", "x3", "y3")[:sides], "ptr"), "positions": "ptr", "inv_freq": "ptr",
-        "cos": "ptr", "sin": "ptr", "scale": "scalar", "rows": "i64", "units": "i64", "rotary_units": "i64",
-        "copy_units": "i64", "seq_len": "i64", "head_counts": "i64[3]", "group_heads": "i64", "head_dim": "i64",
-        "rotary_dim": "i64", "strides": f"i64[{sides}][4]", "position_strides": "i64[2]", "table_strides": "i64[2][3]",
-        "inv_freq_stride": "i64", "table_pairs": "i64", "base": "f64", "table": f"f64[{TABLE}][2]",
-        "positions_wide": "i32", "inv_freq_wide": "i32", "tables_wide": "u32", "inverse": "i32", "tiles": "u32",
-        "groups": "u32", "first_group": "u32[2]", "tile_rows": "u32", "block_units": "u32", "lanes": "u32",
-        "step_rows": "u32", "step_pairs": "u32", "turns": f"u64[{TABLE}]",
+        **dict.fromkeys(("x", "y", "x2", "y2", "x3", "y3")[:sides], "ptr"), **angle_params(), "rows": "i64",
+        "units": "i64", "rotary_units": "i64", "copy_units": "i64", "head_counts": "i64[3]", "group_heads": "i64",
+        "head_dim": "i64", "strides": f"i64[{sides}][4]", "inverse": "i32", "tiles": "u32", "groups": "u32",
+        "first_group": "u32[2]", "tile_rows": "u32", "block_units": "u32", "lanes": "u32",
     }  # fmt: skip
 
 
@@ -170,24 +184,34 @@ def rotation(
     while group > lanes and tiles * unit_blocks * sum(-(-n // group) for n in heads) * THREADS < full:
         group //= 2
     ends = list(itertools.accumulate(-(-n // group) for n in heads))
-    table, fractions = turns(desc.base, desc.rotary) if p.inv_freq is None else ((), ())
-    doubles = desc.acc is ElementKind.F64
-    positions = None if p.positions is None else p.positions.broadcast_to((desc.batch_size, desc.seq_len))
+    positions = None if p.positions is None else p.positions.broadcast_to(desc.positions_shape)
     tables = [] if p.cos is None else [v.broadcast_to(desc.table_shape) for v in (p.cos, p.sin)]
     return {
-        "rows": rows, "units": units, "rotary_units": rotary_units, "copy_units": copy_units,
-        "seq_len": max(desc.seq_len, 1), "head_counts": heads, "group_heads": group, "tiles": tiles,
+        **angle_values(p, positions, tables, THREADS), "rows": rows, "units": units, "rotary_units": rotary_units,
+        "copy_units": copy_units, "head_counts": heads, "group_heads": group, "tiles": tiles,
         "groups": max(ends[-1], 1), "first_group": ends[:2], "tile_rows": tile_rows, "block_units": block_units,
-        "lanes": lanes, "step_rows": THREADS // max(half, 1), "step_pairs": THREADS % max(half, 1),
-        "head_dim": desc.head_dim, "rotary_dim": desc.rotary, "turns": () if doubles else fractions,
-        "strides": [list(v.strides) for v in views],
-        "position_strides": [0, 0] if positions is None else list(positions.strides),
-        "table_strides": [[v.strides[0], v.strides[-2], v.strides[-1] * desc.table_step] for v in tables],
+        "lanes": lanes, "head_dim": desc.head_dim, "strides": [list(v.strides) for v in views], "inverse": 0,
+    }  # fmt: skip
+
+
+def angle_values(p: Problem, positions: View | None, tables: Sequence[View], threads: int) -> dict[str, Any]:
+    """What `angle_params` declares but the pointers, for blocks of `threads`; positions and tables in whole shapes."""
+    desc = p.desc
+    half, doubles = desc.rotary // 2, desc.acc is ElementKind.F64
+    table, fractions = turns(desc.base, desc.rotary) if p.inv_freq is None else ((), ())
+    dealt = len(desc.mrope_section) if desc.mrope_interleaved else 0
+    return {
+        "seq_len": max(desc.seq_len, 1), "step_rows": threads // max(half, 1), "step_pairs": threads % max(half, 1),
+        "rotary_dim": desc.rotary, "turns": () if doubles else fractions,
+        "position_strides": [0, 0, 0] if positions is None else [0, *positions.strides][-3:],
+        "sections": len(desc.mrope_section), "by_sections": divider(dealt),
+        "section_ends": [*desc.section_ends, *(half,) * (MOST_AXES - len(desc.mrope_section))],
+        "angle_strides": [[v.strides[0], v.strides[-2], v.strides[-1] * desc.table_step] for v in tables],
         "inv_freq_stride": 0 if p.inv_freq is None else p.inv_freq.strides[0], "table_pairs": min(half, TABLE),
         "base": desc.base, "table": table if doubles else (),
         "positions_wide": positions is not None and positions.element is ElementKind.I64,
         "inv_freq_wide": p.inv_freq is not None and p.inv_freq.element is ElementKind.F64,
-        "tables_wide": sum(1 << i for i, v in enumerate(tables) if v.element is desc.element.acc), "inverse": 0,
+        "tables_wide": sum(1 << i for i, v in enumerate(tables) if v.element is desc.element.acc),
     }  # fmt: skip
 
 
@@ -216,7 +240,7 @@ def geometry(p: Problem, names: tuple[str, str, str, str], inverse: bool) -> Geo
 
 
 def random_case(draw: Any, descriptor: type[RopeDescriptor]) -> RopeDescriptor:
-    """A descriptor for tests: whole and partial rotation, vector and odd head sizes."""
+    """A descriptor for tests: whole and partial rotation, sections, vector and odd head sizes."""
     head_dim = draw.sizes(2, 6, 20, 64, 80, 127, 128)
     partial = 2 * draw.integer(0, head_dim // 2) if draw.flag() or head_dim % 2 else None
     seq_len, rotary = draw.integer(0, 17), head_dim if partial is None else partial
@@ -225,6 +249,7 @@ def random_case(draw: Any, descriptor: type[RopeDescriptor]) -> RopeDescriptor:
         batch_size=draw.integer(0, 3), num_heads=draw.integer(0, 5), seq_len=seq_len, head_dim=head_dim,
         num_heads2=draw.integer(0, 3), rotary_dim=partial, pairing=draw.choice(("half", "interleaved")),
         base=draw.sizes(10000, 500, 1000000), table_shape=draw.choice(tables), element=draw.element,
+        **random_sections(draw, rotary // 2),
     )  # fmt: skip
 
 
@@ -275,7 +300,7 @@ class RopePlan(Plan):
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
-        check_angles(views)
+        check_angles(desc, views)
 
     @classmethod
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -281,6 +281,14 @@ def _columns(rotary_dim: Any, head_dim: Any, scheme: str, partial: float) -> int
     return columns
 
 
+def _parts(axes: Any) -> tuple[int, ...]:
+    """The columns of each axis."""
+    parts = tuple(_whole("axes", n) for n in axes) if isinstance(axes, (list, tuple)) else ()
+    if not parts or any(n % 2 for n in parts):
+        raise InvalidProblemError(f"axes must be even numbers of columns, one an axis, got {shown(axes)}")
+    return parts
+
+
 def _check_sections(s: _Settings) -> None:
     """mrope_section deals the pairs out to the positions in time, height and width."""
     sections = s.entries.get("mrope_section")
@@ -302,7 +310,7 @@ def rope_frequencies(
     rotary_dim: int | None = None, *, head_dim: int | None = None, base: float = 10000.0,
     scaling: Mapping[str, Any] | None = None, layer_type: str | None = None, seq_len: int | None = None,
     max_position_embeddings: int | None = None, original_max_position_embeddings: int | None = None,
-    dtype: Any = np.float32, **unknown: Any,
+    dtype: Any = np.float32, axes: Sequence[int] | None = None, **unknown: Any,
 ) -> RopeFrequencies:  # fmt: skip
     """Inverse frequencies [rotary_dim / 2] and the scale of a model's RoPE, for `rope(x, inv_freq=…, scale=…)`.
 
@@ -314,8 +322,13 @@ def rope_frequencies(
     max_position_embeddings, original_max_position_embeddings: the configuration's, where `scaling` has none.
     dtype: float32, as models are trained with, or float64.
 
-    `mrope_section` (Qwen2-VL) is checked and changes nothing: all pairs' frequencies are returned, and the caller
-    multiplies those of each section by its own position (time, height, width) for the tables that `rope` takes.
+    axes: the columns that turn by each axis of a grid, in place of rotary_dim, of which they are the parts; every axis
+    has the frequencies of a model of so many columns. `rope` takes half of each as `mrope_section`, and positions
+    `np.indices(grid).reshape(len(grid), 1, -1)` (Flux: axes 16, 56, 56; Wan: 44, 42, 42, both interleaved pairs;
+    vision towers of Qwen2-VL: 40, 40).
+
+    `mrope_section` and `mrope_interleaved` (Qwen2-VL, Qwen3-VL) are checked and change nothing: all pairs' frequencies
+    are returned, and `rope` and `qk_norm_rope` take both beside positions of several axes.
 
         inv_freq, scale = rope_frequencies(128, base=500000.0, scaling={
             "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -340,15 +353,21 @@ def rope_frequencies(
         raise InvalidProblemError(f"partial_rotary_factor must be at most 1, got {partial:g}")
     theta = entries.get("rope_theta")
     base = _number("base" if theta is None else "rope_theta", base if theta is None else theta, above=1.0)
+    parts = None if axes is None else _parts(axes)
+    if parts is not None and rotary_dim is None and head_dim is None:
+        rotary_dim = sum(parts)
     columns = _columns(rotary_dim, head_dim, name, partial)
-    settings = _Settings(name, entries, columns, base, 0 if seq_len is None else _whole("seq_len", seq_len))
-    _check_sections(settings)
+    if parts is not None and sum(parts) != columns:
+        raise InvalidProblemError(f"axes must have the {columns} columns that turn between them, got {shown(axes)}")
+    length = 0 if seq_len is None else _whole("seq_len", seq_len)
+    _check_sections(_Settings(name, entries, columns, base, length))
     kind = ElementKind.of(dtype)
     if kind not in FREQUENCIES:
         raise InvalidProblemError(f"dtype must be float32 or float64, got {kind}")
     with np.errstate(all="ignore"):
         try:
-            found = scheme.formula(settings)
+            made = [scheme.formula(_Settings(name, entries, n, base, length)) for n in parts or (columns,)]
+            found = RopeFrequencies(np.concatenate([one.inv_freq for one in made]), made[0].scale)
         except OverflowError:
             raise InvalidProblemError(f"rope scaling {name!r}: the entries' numbers leave a float's range") from None
         inv_freq = found.inv_freq.astype(kind.dtype)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from ....core import ElementKind, derived, extents, operand
+from ....core import ElementKind, derived, extents, flag, operand
 from ....core.args import broadcasts_to, finite_only
 from ....core.element import INDICES
 from ....core.errors import InvalidProblemError
@@ -15,6 +16,7 @@ from ..layouts import LAYOUTS
 
 FREQUENCIES = (ElementKind.F32, ElementKind.F64)
 TABLES = ("cos", "sin")
+MOST_AXES = 4  # of positions
 
 
 @finite_only  # beside those that are not, sines of the smallest are 0 where a wider type has them
@@ -24,8 +26,18 @@ def random_frequencies(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
 
 
 def positions_operand() -> Any:
-    """Of each row, or of each place in the sequence."""
-    return operand("batch_size seq_len", element=INDICES, optional=True, broadcast=True, values=(-64, 1_000_000))
+    """Of each row, or of each place in the sequence; with sections, along each of their axes."""
+    return operand("*positions_shape", element=INDICES, optional=True, broadcast=True, values=(-64, 1_000_000))
+
+
+def section_field() -> Any:
+    """The field `mrope_section`: how many pairs turn by the positions along each axis."""
+    return extents(())
+
+
+def interleaved_field() -> Any:
+    """The field `mrope_interleaved`: pairs of the axes in turn, in place of a section after the other."""
+    return flag(False)
 
 
 def frequencies_operand() -> Any:
@@ -56,6 +68,8 @@ class Rotary:
     batch_size: int
     seq_len: int
     table_shape: tuple[int, ...]
+    mrope_section: tuple[int, ...] = ()
+    mrope_interleaved: bool = False
 
     def validate(self) -> None:
         """Whole pairs, and tables of one column a pair or one a rotated column."""
@@ -63,6 +77,36 @@ class Rotary:
             raise InvalidProblemError(
                 f"rotary_dim must be even and at most head_dim, got {self.rotary} for head_dim {self.head_dim}"
             )
+        sections = self.mrope_section
+        if sections and (len(sections) > MOST_AXES or sum(sections) != self.num_frequencies):
+            raise InvalidProblemError(
+                f"mrope_section must be at most {MOST_AXES} sizes whose sum is {self.num_frequencies}, a half of the "
+                f"{self.rotary} columns that turn, got {sections}"
+            )
+        if self.mrope_interleaved and not sections:
+            raise InvalidProblemError("mrope_interleaved goes with mrope_section")
+
+    @property
+    def positions_shape(self) -> tuple[int, ...]:
+        """The whole shape that positions broadcast to: with sections an axis stands in front, one entry a section."""
+        axes = (len(self.mrope_section),) if self.mrope_section else ()
+        return (*axes, self.batch_size, self.seq_len)
+
+    @property
+    def section_ends(self) -> tuple[int, ...]:
+        """The pair before which each section ends; of interleaved ones axis a has pairs a, a + axes, … below it."""
+        if self.mrope_interleaved:
+            return tuple(len(self.mrope_section) * n for n in self.mrope_section)
+        return tuple(itertools.accumulate(self.mrope_section))
+
+    @property
+    def pair_axes(self) -> Any:
+        """The axis of positions that each pair turns by; of interleaved sections 0 where no other has the pair."""
+        pair, ends = np.arange(self.num_frequencies), np.asarray(self.section_ends)
+        if not self.mrope_interleaved:
+            return np.searchsorted(ends, pair, "right")
+        axis = pair % len(ends)
+        return np.where(pair < ends[axis], axis, 0)
 
     def whole_tables(self, given: tuple[int, ...]) -> tuple[int, ...]:
         """The whole shape that tables of shape `given` broadcast to; an axis for heads may stand before the rows."""
@@ -98,19 +142,38 @@ class Rotary:
         return (self.element.acc,) if self.element is self.element.acc else (self.element.acc, self.element)
 
 
-def check_angles(views: Mapping[str, Any]) -> None:
-    """Tables come together, and instead of positions and frequencies."""
+def check_angles(desc: Rotary, views: Mapping[str, Any]) -> None:
+    """Tables come together, and instead of positions and frequencies; sections are of positions along several axes."""
     if (views["cos"] is None) != (views["sin"] is None):
         raise InvalidProblemError("cos and sin go together: give both or neither")
     both = [name for name in ("positions", "inv_freq") if views["cos"] is not None and views[name] is not None]
     if both:
         raise InvalidProblemError(f"cos and sin replace {' and '.join(both)}; give the ones or the others")
+    if desc.mrope_section and (views["positions"] is None or len(views["positions"].shape) != 3):
+        given = "none" if views["positions"] is None else f"shape {views['positions'].shape}"
+        raise InvalidProblemError(
+            f"with mrope_section positions must be given as [axes, batch or 1, sequence], here {desc.positions_shape}, "
+            f"got {given}"
+        )
+
+
+def random_sections(draw: Any, pairs: int) -> dict[str, Any]:
+    """For tests: sections of the pairs, one in four times."""
+    if draw.integer(0, 3):
+        return {}
+    ends = sorted(draw.integer(0, pairs) for _ in range(draw.integer(0, MOST_AXES - 1)))
+    sections = tuple(b - a for a, b in itertools.pairwise((0, *ends, pairs)))
+    return {"mrope_section": sections, "mrope_interleaved": draw.flag()}
 
 
 def settle_angles(desc: Rotary, arrays: dict[str, Any]) -> None:
     """For tests: of random operands those that may come together; tables where the sequence is odd."""
     tables = arrays["cos"] is not None and arrays["sin"] is not None and desc.seq_len % 2 == 1
+    tables = tables and not desc.mrope_section
     arrays.update(dict.fromkeys(("positions", "inv_freq") if tables else ("cos", "sin")))
+    if desc.mrope_section and (arrays["positions"] is None or arrays["positions"].ndim != 3):
+        spread = np.arange(1, 1 + len(desc.mrope_section), dtype=np.int32)[:, None, None]
+        arrays["positions"] = np.ascontiguousarray(spread * np.arange(desc.seq_len, dtype=np.int32))
 
 
 def angles(
@@ -126,7 +189,10 @@ def angles(
     if inv_freq is None:
         inv_freq = wide.type(desc.base) ** (-np.arange(0, desc.rotary, 2).astype(wide) / wide.type(max(desc.rotary, 1)))
     places = np.arange(desc.seq_len) if positions is None else np.asarray(positions)
-    places = np.atleast_2d(places.astype(np.int64) + np.int64(offset))[:, None, :, None]
+    places = np.atleast_2d(places.astype(np.int64) + np.int64(offset))
+    if desc.mrope_section:
+        places = np.broadcast_to(places, desc.positions_shape)[desc.pair_axes]
+    places = np.moveaxis(places, 0, -1)[:, None] if desc.mrope_section else places[:, None, :, None]
     with np.errstate(invalid="ignore"):
         angle = places.astype(wide) * inv_freq.astype(wide)
         return np.cos(angle).astype(dtype) * factor, np.sin(angle).astype(dtype) * factor
@@ -154,10 +220,14 @@ def angles_in_torch(
         tables = (t.expand(desc.table_shape)[..., :: desc.table_step][..., : desc.num_frequencies] for t in (cos, sin))
         return tuple((t if t.ndim == 4 else t[:, None]).to(x.dtype) * scale for t in tables)
     wide = {"dtype": torch.float64, "device": x.device}
-    if inv_freq is None:
-        inv_freq = desc.base ** (-torch.arange(0, desc.rotary, 2, **wide) / max(desc.rotary, 1))
+    if inv_freq is None:  # by NumPy: another power's last bit would be seen at large positions
+        inv_freq = torch.as_tensor(desc.base ** (-np.arange(0, desc.rotary, 2) / max(desc.rotary, 1)), **wide)
     places = torch.arange(desc.seq_len, device=x.device) if positions is None else positions
-    angle = (torch.atleast_2d(places) + offset)[:, None, :, None].double() * inv_freq.double()
+    places = torch.atleast_2d(places) + offset
+    if desc.mrope_section:
+        places = places.expand(desc.positions_shape)[torch.as_tensor(desc.pair_axes, device=x.device)]
+    places = places.movedim(0, -1)[:, None] if desc.mrope_section else places[:, None, :, None]
+    angle = places.double() * inv_freq.double()
     return angle.cos().to(x.dtype) * scale, angle.sin().to(x.dtype) * scale
 
 
