@@ -153,6 +153,12 @@ from .ops.attention.rope.rope_backward import RopeBackwardPlan as RopeBackwardPl
 from .ops.attention.rope.rope_frequencies import RopeFrequencies as RopeFrequencies
 from .ops.attention.score_terms import AttentionDescriptor as _AttentionDescriptor
 from .ops.attention.score_terms import ScoreTerms as _ScoreTerms
+from .ops.attention.sparse.block_select_attention import BlockSelectAttentionArgs as BlockSelectAttentionArgs
+from .ops.attention.sparse.block_select_attention import BlockSelectAttentionDescriptor as _BlockSelectAttentionDescriptor
+from .ops.attention.sparse.block_select_attention import BlockSelectAttentionPlan as BlockSelectAttentionPlan
+from .ops.attention.sparse.block_select_attention_backward import BlockSelectAttentionBackwardArgs as BlockSelectAttentionBackwardArgs
+from .ops.attention.sparse.block_select_attention_backward import BlockSelectAttentionBackwardDescriptor as _BlockSelectAttentionBackwardDescriptor
+from .ops.attention.sparse.block_select_attention_backward import BlockSelectAttentionBackwardPlan as BlockSelectAttentionBackwardPlan
 from .ops.attention.sparse.sdpa_block_sparse import SdpaBlockSparseArgs as SdpaBlockSparseArgs
 from .ops.attention.sparse.sdpa_block_sparse import SdpaBlockSparseDescriptor as _SdpaBlockSparseDescriptor
 from .ops.attention.sparse.sdpa_block_sparse import SdpaBlockSparsePlan as SdpaBlockSparsePlan
@@ -1734,6 +1740,12 @@ class BatchPagedPrefillDescriptor(_BatchPagedPrefillDescriptor):
 class BatchRaggedPrefillDescriptor(_BatchRaggedPrefillDescriptor):
     """As `PackedDescriptor`. mask_bytes: length of a mask of bits."""
     def __init__(self, *, batch_size: SupportsIndex, total_q: SupportsIndex, num_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, max_seqlen_q: SupportsIndex | None = None, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'bottom_right', window_left: SupportsIndex | None = None, window_right: SupportsIndex | None = None, softcap: SupportsFloat = 0.0, num_kv_heads: SupportsIndex | None = None, element: DType, total_k: SupportsIndex, max_seqlen_k: SupportsIndex | None = None, mask_bytes: SupportsIndex = 0) -> None: ...
+class BlockSelectAttentionBackwardDescriptor(_BlockSelectAttentionBackwardDescriptor):
+    """As the forward's."""
+    def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, query_len: SupportsIndex, key_len: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'top_left', num_kv_heads: SupportsIndex | None = None, element: DType, selected: SupportsIndex, block_size: SupportsIndex = 64) -> None: ...
+class BlockSelectAttentionDescriptor(_BlockSelectAttentionDescriptor):
+    """As `AttentionDescriptor`; `selected` blocks of block_size keys for each query and key head, the last cut off."""
+    def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, query_len: SupportsIndex, key_len: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'top_left', num_kv_heads: SupportsIndex | None = None, element: DType, selected: SupportsIndex, block_size: SupportsIndex = 64) -> None: ...
 class CascadeAttentionDescriptor(_CascadeAttentionDescriptor):
     """A state of every head of `seq_len` tokens; lse to base e, as attention here gives it, or 2."""
     def __init__(self, *, seq_len: SupportsIndex, num_heads: SupportsIndex, head_dim: SupportsIndex, lse_base: Literal['e', '2'] = 'e', element: DType) -> None: ...
@@ -1842,6 +1854,10 @@ def batch_paged_prefill(q: Array, k_cache: Array, v_cache: Array, qo_indptr: Arr
     """softmax(s) v, s = scale · q kᵀ, of packed queries over pages, last query at last token (bottom right)."""
 def batch_ragged_prefill(q: Array, k: Array, v: Array, qo_indptr: Array, kv_indptr: Array, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'bottom_right', window_left: int | None = None, window_right: int | None = None, softcap: float = 0.0, slopes: Array | None = None, sinks: Array | None = None, mask_bits: Array | None = None, mask_indptr: Array | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """softmax(s) v of s = scale · q kᵀ within each sequence, last query at last key (bottom right, FlashAttention's)."""
+def block_select_attention(q: Array, k: Array, v: Array, block_indices: Array, *, block_size: int = 64, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', layout: str = 'bhsd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """softmax(scale · q kᵀ) v over the keys of the blocks that a query chose; query i is at key i (top left) by default."""
+def block_select_attention_backward(q: Array, k: Array, v: Array, block_indices: Array, y: Array, lse: Array, dy: Array, *, block_size: int = 64, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', layout: str = 'bhsd', return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(dq, dk, dv), those asked for, of `block_select_attention`; query i stands at key i (top left) by default."""
 def cascade_attention(v: Array, lse: Array, v_other: Array, lse_other: Array, mask: Array | None = None, *, seq_len: int = ..., num_heads: int = ..., head_dim: int = ..., lse_base: Literal['e', '2'] = 'e', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """v [seq, heads, d] and lse [seq, heads] merged with v_other and lse_other of the same shapes, in place."""
 def cascade_merge_states(v: Array, lse: Array, *, seq_len: int = ..., num_sets: int = ..., num_heads: int = ..., head_dim: int = ..., lse_base: Literal['e', '2'] = 'e', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:

@@ -425,6 +425,14 @@ GIVEN: dict[str, Callable[[], Call]] = {
     ),
     "multi_head_attention_forward": lambda: (_attention_layer(), {}),
     "sdpa_backward": lambda: ([*_heads(3), np.full((1, 2, 8, 8), 0.125, np.float32), made(1, 2, 8, 16, seed=4)], {}),
+    "block_select_attention": lambda: ([*_heads(3, 64), np.zeros((1, 2, 64, 1), np.int32)], {}),
+    "block_select_attention_backward": lambda: (
+        [
+            *_heads(3, 64), np.zeros((1, 2, 64, 1), np.int32), made(1, 2, 64, 16), made(1, 2, 64),
+            made(1, 2, 64, 16, seed=4),
+        ],
+        {},
+    ),
     "sdpa_block_sparse": lambda: ([*_heads(3, 64), np.ones((1, 1), np.uint8)], {}),
     "sdpa_block_sparse_backward": lambda: (
         [*_heads(3, 64), np.ones((1, 1), np.uint8), made(1, 2, 64, 16), made(1, 2, 64), made(1, 2, 64, 16, seed=4)],
