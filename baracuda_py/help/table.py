@@ -276,7 +276,8 @@ dx, dc = bc.syrk_backward(dy, x, c)""",
 y = bc.scatter_reduce(x, index, x[:, :3], "amax", axis=1)""",
     "scatter_reduce_backward": f"""{_X}index = np.array([[0, 1, 1], [2, 2, 0], [1, 0, 3]])
 dx, dsrc = bc.scatter_reduce_backward(np.ones_like(x), x, index, x[:, :3], None, "mean", axis=1)""",
-    "block_select_attention": f"""{_RNG}q, k, v = (rng.standard_normal((1, 4, 128, 16), dtype=np.float32) for _ in range(3))
+    "block_select_attention": f"""{_RNG}shape = (1, 4, 128, 16)
+q, k, v = (rng.standard_normal(shape, dtype=np.float32) for _ in range(3))
 blocks = np.array([0, 1]).repeat(64)[None, None, :, None].repeat(4, 1)  # each query's own block of 64 keys
 y = bc.block_select_attention(q, k, v, blocks, is_causal=True)""",
     "block_select_attention_backward": f"""{_RNG}shape = (1, 4, 128, 16)

@@ -1,4 +1,4 @@
-"""block_select_attention: row by row, orders and repeats of lists, blocks that do not exist, differences; emulated bits."""
+"""block_select_attention: as a pattern, orders and repeats of lists, blocks that do not exist, bits."""
 
 from __future__ import annotations
 

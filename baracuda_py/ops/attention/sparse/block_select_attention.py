@@ -1,7 +1,7 @@
 """block_select_attention: attention of each query to a few blocks of keys of its own choice.
 
-What native sparse attention (Yuan et al. 2025) does with the blocks that its compressed branch finds: all query heads of a
-key head share a query's choice, so a tile of scores has the heads of one query as rows.
+What native sparse attention (Yuan et al. 2025) does with the blocks that its compressed branch finds: all query heads of
+a key head share a query's choice, so a tile of scores has the heads of one query as rows.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def block_select_attention(
     is_causal: bool = False, causal_alignment: str = "top_left", layout: str = "bhsd", return_lse: bool = False,
     out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
-    """softmax(scale · q kᵀ) v over the keys of the blocks that a query chose; query i is at key i (top left) by default.
+    """softmax(scale · q kᵀ) v over the keys of the blocks that a query chose; query i at key i (top left) by default.
 
     With return_lse also log Σ exp.
     q [batch, heads, queries, d_k], k and v [batch, kv_heads, keys, d_k and d_v], layout "bshd": heads and sequence

@@ -1,4 +1,4 @@
-"""block_select_attention_backward: dq, dk, dv of `block_select_attention`, the scores recomputed in the chosen blocks."""
+"""block_select_attention_backward: dq, dk, dv of `block_select_attention`, scores recomputed in the chosen blocks."""
 
 from __future__ import annotations
 

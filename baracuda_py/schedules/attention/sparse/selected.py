@@ -8,8 +8,8 @@ from typing import Any
 from ....core import Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant
 from ....core.error_bound import Chained
 from ....core.variant import aligned
-from ..score_terms import WINDOW
 from ..dense.forward import FORWARD_DIMS, HALVES, SINGLES, TENSOR_CORES, head_dim, layout, split_scale, strides, wide
+from ..score_terms import WINDOW
 
 DIMS = (64, 128, 192, 256)
 ROWS = 16  # heads of a tile of mma.sync
