@@ -153,6 +153,9 @@ from .ops.attention.rope.rope_backward import RopeBackwardPlan as RopeBackwardPl
 from .ops.attention.rope.rope_frequencies import RopeFrequencies as RopeFrequencies
 from .ops.attention.score_terms import AttentionDescriptor as _AttentionDescriptor
 from .ops.attention.score_terms import ScoreTerms as _ScoreTerms
+from .ops.attention.sparse.block_importance import BlockImportanceArgs as BlockImportanceArgs
+from .ops.attention.sparse.block_importance import BlockImportanceDescriptor as _BlockImportanceDescriptor
+from .ops.attention.sparse.block_importance import BlockImportancePlan as BlockImportancePlan
 from .ops.attention.sparse.block_select_attention import BlockSelectAttentionArgs as BlockSelectAttentionArgs
 from .ops.attention.sparse.block_select_attention import BlockSelectAttentionDescriptor as _BlockSelectAttentionDescriptor
 from .ops.attention.sparse.block_select_attention import BlockSelectAttentionPlan as BlockSelectAttentionPlan
@@ -1740,6 +1743,9 @@ class BatchPagedPrefillDescriptor(_BatchPagedPrefillDescriptor):
 class BatchRaggedPrefillDescriptor(_BatchRaggedPrefillDescriptor):
     """As `PackedDescriptor`. mask_bytes: length of a mask of bits."""
     def __init__(self, *, batch_size: SupportsIndex, total_q: SupportsIndex, num_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, max_seqlen_q: SupportsIndex | None = None, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'bottom_right', window_left: SupportsIndex | None = None, window_right: SupportsIndex | None = None, softcap: SupportsFloat = 0.0, num_kv_heads: SupportsIndex | None = None, element: DType, total_k: SupportsIndex, max_seqlen_k: SupportsIndex | None = None, mask_bytes: SupportsIndex = 0) -> None: ...
+class BlockImportanceDescriptor(_BlockImportanceDescriptor):
+    """Compressed key c stands for the compress_size tokens from c · compress_stride on, of `tokens`."""
+    def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, query_len: SupportsIndex, key_len: SupportsIndex, d_k: SupportsIndex, tokens: SupportsIndex | None = None, query_start: SupportsIndex | None = None, block_size: SupportsIndex = 64, compress_size: SupportsIndex = 32, compress_stride: SupportsIndex = 16, initial: SupportsIndex = 1, local: SupportsIndex = 2, scale: SupportsFloat | None = None, num_kv_heads: SupportsIndex | None = None, element: DType) -> None: ...
 class BlockSelectAttentionBackwardDescriptor(_BlockSelectAttentionBackwardDescriptor):
     """As the forward's."""
     def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, query_len: SupportsIndex, key_len: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'top_left', num_kv_heads: SupportsIndex | None = None, element: DType, selected: SupportsIndex, block_size: SupportsIndex = 64) -> None: ...
@@ -1854,8 +1860,10 @@ def batch_paged_prefill(q: Array, k_cache: Array, v_cache: Array, qo_indptr: Arr
     """softmax(s) v, s = scale · q kᵀ, of packed queries over pages, last query at last token (bottom right)."""
 def batch_ragged_prefill(q: Array, k: Array, v: Array, qo_indptr: Array, kv_indptr: Array, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'bottom_right', window_left: int | None = None, window_right: int | None = None, softcap: float = 0.0, slopes: Array | None = None, sinks: Array | None = None, mask_bits: Array | None = None, mask_indptr: Array | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """softmax(s) v of s = scale · q kᵀ within each sequence, last query at last key (bottom right, FlashAttention's)."""
+def block_importance(q: Array, k: Array, lse: Array, *, tokens: int | None = None, query_start: int | None = None, block_size: int = 64, compress_size: int = 32, compress_stride: int = 16, initial: int = 1, local: int = 2, scale: float | None = None, layout: str = 'bhsd', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """How much of a query's attention to compressed keys falls on each block, [batch, kv_heads, queries, blocks]."""
 def block_select_attention(q: Array, k: Array, v: Array, block_indices: Array, *, block_size: int = 64, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', layout: str = 'bhsd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """softmax(scale · q kᵀ) v over the keys of the blocks that a query chose; query i is at key i (top left) by default."""
+    """softmax(scale · q kᵀ) v over the keys of the blocks that a query chose; query i at key i (top left) by default."""
 def block_select_attention_backward(q: Array, k: Array, v: Array, block_indices: Array, y: Array, lse: Array, dy: Array, *, block_size: int = 64, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', layout: str = 'bhsd', return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(dq, dk, dv), those asked for, of `block_select_attention`; query i stands at key i (top left) by default."""
 def cascade_attention(v: Array, lse: Array, v_other: Array, lse_other: Array, mask: Array | None = None, *, seq_len: int = ..., num_heads: int = ..., head_dim: int = ..., lse_base: Literal['e', '2'] = 'e', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:

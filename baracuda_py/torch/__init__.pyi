@@ -16,6 +16,7 @@ from baracuda_py import batch_paged_decode_fp8 as batch_paged_decode_fp8
 from baracuda_py import batch_paged_extend as batch_paged_extend
 from baracuda_py import batch_paged_prefill as batch_paged_prefill
 from baracuda_py import batch_ragged_prefill as batch_ragged_prefill
+from baracuda_py import block_importance as block_importance
 from baracuda_py import block_select_attention as block_select_attention
 from baracuda_py import block_select_attention_backward as block_select_attention_backward
 from baracuda_py import cascade_attention as cascade_attention

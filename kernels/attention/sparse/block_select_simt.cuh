@@ -12,10 +12,10 @@ constexpr int select_warps = 4;
 template <class A, class T> BARACUDA_D void load_row(A* to, const T* from, int cols) {
   for (int d = lane_id(); d < cols; d += warp_size) to[d] = to_acc(from[d]);
 }
-template <class A, class T> BARACUDA_D A product(const A* x, const T* y, int cols) {
-  A sum = A(0);
+template <class X, class T> BARACUDA_D acc_t<T> product(const X* x, const T* y, int cols) {
+  acc_t<T> sum = 0;
 #pragma unroll 4
-  for (int d = 0; d < cols; ++d) sum = math::fma(x[d], to_acc(y[d]), sum);
+  for (int d = 0; d < cols; ++d) sum = math::fma(to_acc(x[d]), to_acc(y[d]), sum);
   return sum;
 }
 // acc += weight row

@@ -12,6 +12,7 @@ namespace baracuda {
 namespace attention {
 
 constexpr i32 no_block = 0x7fffffff;
+constexpr int every_head = 0x40000000;  // as the rows of a Choice: all heads that share the key head
 
 // What the backward needs of a row of scores: what its scores are lowered by, and delta = dy y; and the row's query.
 template <class A> struct RowState {
