@@ -488,6 +488,7 @@ _BY_FAMILY = {
     "mla_decode": "ops.attention.mla.mla_decode",
     "mla_kv_append": "ops.attention.mla.mla_kv_append",
     "multi_head_attention_forward": "ops.attention.dense.multi_head_attention",
+    "native_sparse_attention": "ops.attention.sparse.native_sparse_attention",
     "paged_kv_append": "ops.attention.cache.paged_kv_append",
     "paged_kv_append_fp8": "ops.attention.cache.paged_kv_append_fp8",
     "qk_norm_rope": "ops.attention.rope.qk_norm_rope",

@@ -19,7 +19,9 @@ template <class A, class P> struct BlockRow {
   const i64 position;  // of the query among the tokens
 
   BARACUDA_D BlockRow(const P& p, const Choice& choice)
-      : p(p), row(static_cast<A*>(p.importance) + choice.list * p.blocks), position(choice.query + p.query_start) {
+      : p(p), row(static_cast<A*>(p.importance) + choice.b * p.stride[2][0] + choice.kv * p.stride[2][1] +
+                  choice.query * p.stride[2][2]),
+        position(choice.query + p.query_start) {
     for (i64 block = lane_id(); block < p.blocks; block += warp_size) row[block] = A(0);
     __syncwarp();
   }
@@ -35,7 +37,8 @@ template <class A, class P> struct BlockRow {
          block += warp_size) {
       const i64 begin = block * p.block_size, end = begin + p.block_size;
       const i64 from = begin < p.size ? 0 : (begin - p.size) / step + 1;  // the first whose end is behind `begin`
-      const int low = static_cast<int>(max<i64>(from - c0, 0)), high = static_cast<int>(min<i64>((end - 1) / step - c0, count - 1));
+      const int low = static_cast<int>(max<i64>(from - c0, 0)),
+                high = static_cast<int>(min<i64>((end - 1) / step - c0, count - 1));
       A sum = A(0);
       for (int c = low; c <= high; ++c) {
         const i64 token = (c0 + c) * step, tokens = min(end, token + p.size) - max(begin, token);

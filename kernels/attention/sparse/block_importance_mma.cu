@@ -27,7 +27,8 @@ template <class T, int D, int KEYS, class P> BARACUDA_D void block_importance_mm
     for (int half = 0; half < 2; ++half) {
       const int r = 8 * half + lane_id() / 4;
       base[half] = numeric<float>::infinity();  // rows of no head have no weight
-      if (r < heads) base[half] = replay_base(static_cast<const float*>(p.lse)[choice.state(p) + (head + r) * p.query_len]);
+      if (r < heads)
+        base[half] = replay_base(static_cast<const float*>(p.lse)[choice.state(p) + (head + r) * p.query_len]);
     }
 #pragma unroll 1
     for (int c0 = 0; c0 < seen; c0 += KEYS) {
@@ -45,7 +46,8 @@ template <class T, int D, int KEYS, class P> BARACUDA_D void block_importance_mm
           float sum = 0.0f;
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
-            if (8 * half + lane_id() / 4 < heads) sum += replayed_weight(math::fma(s[0][n][2 * half + e], scale, -base[half]));
+            if (8 * half + lane_id() / 4 < heads)
+              sum += replayed_weight(math::fma(s[0][n][2 * half + e], scale, -base[half]));
           }
 #pragma unroll
           for (int apart = 4; apart < warp_size; apart *= 2) sum += __shfl_xor_sync(full_warp, sum, apart);

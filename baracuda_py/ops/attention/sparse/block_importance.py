@@ -1,4 +1,4 @@
-"""block_importance: how much of a query's attention to compressed keys falls on each block of tokens (Yuan et al. 2025).
+"""block_importance: how much of a query's attention to compressed keys falls on each block of tokens (Yuan et al.).
 
 Native sparse attention chooses by it: `topk` of the importance are the blocks that `block_select_attention` takes.
 """
@@ -67,7 +67,8 @@ class BlockImportanceDescriptor(GroupedHeads, Descriptor):
         first = np.arange(self.key_len)[:, None] * self.compress_stride
         begin = np.arange(self.blocks) * self.block_size
         tokens = np.minimum(first + self.compress_size, begin + self.block_size) - np.maximum(first, begin)
-        return np.maximum(tokens, 0) / self.compress_stride
+        strides: np.ndarray = np.maximum(tokens, 0) / self.compress_stride
+        return strides
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,7 +78,7 @@ class BlockImportanceArgs(Args):
     q: Array = operand("batch_size num_heads query_len d_k", layout="inner", values=finite)
     k: Array = operand("batch_size num_kv_heads key_len d_k", layout="inner", values=finite)
     lse: Array = operand("batch_size num_heads query_len", element="acc", layout="dense")
-    importance: Array = output("batch_size num_kv_heads query_len blocks", element="acc", layout="dense")
+    importance: Array = output("batch_size num_kv_heads query_len blocks", element="acc", layout="inner")
 
 
 def _scores(desc: Any, q: Any, k: Any) -> Any:
@@ -171,9 +172,9 @@ def block_importance(
 ) -> Any:  # fmt: skip
     """How much of a query's attention to compressed keys falls on each block, [batch, kv_heads, queries, blocks].
 
-    q [batch, heads, queries, d], k [batch, kv_heads, compressed, d], layout "bshd": heads and sequence exchanged, in the
-    result too. k[c] stands for compress_size tokens from c · compress_stride on. lse [batch, heads, queries]: log Σ exp
-    over the compressed keys that a query sees, those whose tokens all stand at or before it, as
+    q [batch, heads, queries, d], k [batch, kv_heads, compressed, d], layout "bshd": heads and sequence exchanged, in
+    the result too. k[c] stands for compress_size tokens from c · compress_stride on. lse [batch, heads, queries]: log
+    Σ exp over the compressed keys that a query sees, those whose tokens all stand at or before it, as
     flash_sdpa(…, mask="k * 16 + 32 <= q + 1", return_lse=True) gives it. Query i stands at token query_start + i, by
     default the last at the last of `tokens`, by default as many as queries. Of block_size tokens each, the first
     `initial` blocks and the `local` last up to the query's own are inf; blocks behind it -inf. `topk` of the result are

@@ -11,7 +11,7 @@ from ..score_terms import WINDOW
 from .selected import DIMS, ROWS
 
 _FIELDS: dict[str, Any] = WINDOW | {
-    **dict.fromkeys(("q", "k", "lse", "importance"), "ptr"), "stride": "i64[2][3]", "scale": "f64",
+    **dict.fromkeys(("q", "k", "lse", "importance"), "ptr"), "stride": "i64[3][3]", "scale": "f64",
     **dict.fromkeys(("query_len", "key_len", "query_start", "blocks", "size", "stride_tokens", "block_size"), "i64"),
     **dict.fromkeys(("initial", "local"), "i64"),
     **dict.fromkeys(("num_heads", "kv_heads", "group", "d_k", "wide"), "i32"),
@@ -33,15 +33,15 @@ def _geometry(p: Problem, tensor_cores: bool) -> Geometry | str:
     if max(*sizes, desc.compress_stride) >= 2**30 or rows >= 2**31:
         return "2^30 queries, keys or tokens, or 2^31 rows or more"
     params = {
-        "stride": strides(p.q, p.k), "scale": desc.scale, "query_len": desc.query_len, "key_len": desc.key_len,
-        "query_start": desc.query_start, "blocks": desc.blocks, "size": desc.compress_size,
+        "stride": strides(p.q, p.k, p.importance), "scale": desc.scale, "query_len": desc.query_len,
+        "key_len": desc.key_len, "query_start": desc.query_start, "blocks": desc.blocks, "size": desc.compress_size,
         "stride_tokens": desc.compress_stride, "block_size": desc.block_size, "initial": desc.initial,
         "local": desc.local, "num_heads": desc.num_heads, "kv_heads": desc.num_kv_heads, "group": desc.group,
         "d_k": desc.d_k, "wide": wide(p.q, p.k),
     }  # fmt: skip
     kernel, smem = (f"rows_{d}", 2 * d * (ROWS + _keys(d))) if tensor_cores else ("rows", 0)
     steps = (Step(kernel, (rows, 1, 1), params, {}, 32, smem),) if rows and desc.blocks else ()
-    return Geometry(steps, layout=layout(p.q, p.k))
+    return Geometry(steps, layout=layout(p.q, p.k, p.importance))
 
 
 MMA_ROW = Variant(
