@@ -487,6 +487,7 @@ _BY_FAMILY = {
     "kv_cache_append": "ops.attention.cache.kv_cache_append",
     "mla_decode": "ops.attention.mla.mla_decode",
     "mla_kv_append": "ops.attention.mla.mla_kv_append",
+    "moba_attention": "ops.attention.sparse.moba_attention",
     "multi_head_attention_forward": "ops.attention.dense.multi_head_attention",
     "native_sparse_attention": "ops.attention.sparse.native_sparse_attention",
     "paged_kv_append": "ops.attention.cache.paged_kv_append",

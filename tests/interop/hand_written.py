@@ -433,6 +433,14 @@ GIVEN: dict[str, Callable[[], Call]] = {
         ],
         {},
     ),
+    "block_importance": lambda: (
+        [made(1, 2, 64, 16), made(1, 2, 3, 16, seed=1), np.full((1, 2, 64), 2.0, np.float32)],
+        {"block_size": 16},
+    ),
+    "native_sparse_attention": lambda: (
+        [*_heads(3, 64), *(made(1, 2, 64, seed=i) for i in range(3))], {"block_size": 16, "window": 8},
+    ),
+    "moba_attention": lambda: (_heads(3, 64), {"block_size": 16, "top_k": 2}),
     "sdpa_block_sparse": lambda: ([*_heads(3, 64), np.ones((1, 1), np.uint8)], {}),
     "sdpa_block_sparse_backward": lambda: (
         [*_heads(3, 64), np.ones((1, 1), np.uint8), made(1, 2, 64, 16), made(1, 2, 64), made(1, 2, 64, 16, seed=4)],

@@ -1,7 +1,7 @@
 """block_select_attention: attention of each query to a few blocks of keys of its own choice.
 
-What native sparse attention (Yuan et al. 2025) does with the blocks that its compressed branch finds. All query heads of
-a key head share a query's choice, so a tile of scores has the heads of one query as rows.
+What native sparse attention (Yuan et al. 2025) does with the blocks that its compressed branch finds. All query heads
+of a key head share a query's choice, so a tile of scores has the heads of one query as rows.
 """
 
 from __future__ import annotations

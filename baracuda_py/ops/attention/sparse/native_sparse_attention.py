@@ -2,8 +2,9 @@
 
 y = g_c attention(q, compressed k and v) + g_s attention(q, k and v of selected blocks) + g_w attention(q, a window)
 
-A composition, none of whose parts has scores in memory: `flash_sdpa` under a formula as mask, `block_importance`, `topk`,
-`block_select_attention`, `flash_sdpa` with a window, and the gates. Gradients are theirs; the choice is a constant.
+A composition, none of whose parts has scores in memory: `flash_sdpa` under a formula as mask, `block_importance`,
+`topk`, `block_select_attention`, `flash_sdpa` with a window, and the gates. Gradients are theirs; the choice is a
+constant.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def _gated(y: Any, gate: Any, name: str, options: dict[str, Any]) -> Any:
     return mul(y, with_axis(gate, 3, name), **options)
 
 
-def _lengths(q: Any, k: Any, v: Any, swapped: bool) -> tuple[int, int]:
+def lengths(q: Any, k: Any, v: Any, swapped: bool) -> tuple[int, int]:
+    """Queries and tokens, of which the queries are the last; swapped: in "bshd"."""
     shapes = [shape_of(x, name) for name, x in (("q", q), ("k", k), ("v", v))]
     if any(len(shape) != 4 for shape in shapes):
         raise InvalidProblemError(f"q, k and v must have four axes, got {shapes}")
@@ -75,7 +77,7 @@ def native_sparse_attention(
     constant to them. arXiv:2502.11089.
     """
     swapped, options = is_swapped(layout), {"stream": stream, "preference": preference}
-    queries, tokens = _lengths(q, k, v, swapped)
+    queries, tokens = lengths(q, k, v, swapped)
     sizes = {"compress_size": compress_size, "compress_stride": compress_stride, "block_size": block_size}
     size, step, block = (whole(name, value, 1) for name, value in sizes.items())
     count, width = whole("selected", selected, 1), whole("window", window, 1)
