@@ -295,6 +295,15 @@ q, k, v, dy = (rng.standard_normal(shape, dtype=np.float32) for _ in range(4))
 blocks = np.array([0, 1]).repeat(64)[None, None, :, None].repeat(4, 1)
 y, lse = bc.block_select_attention(q, k, v, blocks, return_lse=True)
 dq, dk, dv = bc.block_select_attention_backward(q, k, v, blocks, y, lse, dy)""",
+    "sdpa_variable_block_sparse": f"""{_RNG}shape = (1, 2, 128, 16)
+q, k, v = (rng.standard_normal(shape, dtype=np.float32) for _ in range(3))
+mask = np.array([[True, False], [True, True]])[None].repeat(2, 0)
+y = bc.sdpa_variable_block_sparse(q, k, v, mask, np.array([[100, 28]] * 2), np.array([[50, 78]] * 2))""",
+    "sdpa_variable_block_sparse_backward": f"""{_RNG}shape = (1, 2, 128, 16)
+q, k, v, dy = (rng.standard_normal(shape, dtype=np.float32) for _ in range(4))
+blocks = np.array([[[True, False], [True, True]]] * 2), np.array([[100, 28]] * 2), np.array([[50, 78]] * 2)
+y, lse = bc.sdpa_variable_block_sparse(q, k, v, *blocks, return_lse=True)
+dq, dk, dv = bc.sdpa_variable_block_sparse_backward(q, k, v, *blocks, y, lse, dy)""",
     "sdpa_block_sparse_backward": f"""{_RNG}shape = (1, 2, 128, 16)
 q, k, v, dy = (rng.standard_normal(shape, dtype=np.float32) for _ in range(4))
 pattern = np.array([[True, False], [True, True]]).reshape(1, 1, 2, 2).repeat(2, 1)

@@ -45,6 +45,8 @@ from baracuda_py import sdpa as sdpa
 from baracuda_py import sdpa_backward as sdpa_backward
 from baracuda_py import sdpa_block_sparse as sdpa_block_sparse
 from baracuda_py import sdpa_block_sparse_backward as sdpa_block_sparse_backward
+from baracuda_py import sdpa_variable_block_sparse as sdpa_variable_block_sparse
+from baracuda_py import sdpa_variable_block_sparse_backward as sdpa_variable_block_sparse_backward
 # ops.elementwise
 from baracuda_py import abs as abs
 from baracuda_py import abs_backward as abs_backward

@@ -114,6 +114,13 @@ SMALL: dict[str, dict[str, Any]] = {
         "block_size": 4,
         "is_causal": True,
     },
+    "SdpaVariableBlockSparseBackwardPlan": {
+        **DENSE,
+        "query_len": 512,
+        "key_len": 512,
+        "row_blocks": 4,
+        "column_blocks": 4,
+    },
     "SdpaBlockSparseBackwardPlan": {**DENSE, "query_len": 32, "key_len": 32, "query_block": 4, "key_block": 4},
     "RopeBackwardPlan": {"batch_size": 2, "num_heads": 3, "seq_len": 5, "head_dim": 8, "element": "float32"},
     "FlashSdpaVarlenBackwardPlan": {**HEADS, "total_q": 16, "total_k": 16, "max_seqlen_q": 8, "max_seqlen_k": 8},

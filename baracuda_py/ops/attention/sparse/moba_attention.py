@@ -54,7 +54,7 @@ def _pattern(q: Any, k: Any, size: int, count: int, options: dict[str, Any]) -> 
 @entry(SdpaBlockSparsePlan)
 def moba_attention(
     q: Array, k: Array, v: Array, *, block_size: int = 512, top_k: int = 3, scale: float | None = None,
-    layout: str = "bhsd", return_lse: bool = False, stream: Any = None, preference: Any = None,
+    layout: str = "bhsd", return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """Causal attention of each query head to the top_k blocks whose mean key it likes best, its own always among them.
 
@@ -74,5 +74,5 @@ def moba_attention(
     pattern = _pattern(by_heads, keys, size, count, options)
     return sdpa_block_sparse(
         q, k, v, pattern, query_block=1, key_block=size, is_causal=True, causal_alignment="bottom_right", scale=scale,
-        layout=layout, return_lse=return_lse, **options,
+        layout=layout, return_lse=return_lse, out=out, **options,
     )  # fmt: skip

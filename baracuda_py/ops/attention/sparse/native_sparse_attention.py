@@ -59,8 +59,8 @@ def native_sparse_attention(
     q: Array, k: Array, v: Array, gate_compressed: Array | None = None, gate_selected: Array | None = None,
     gate_window: Array | None = None, k_compressed: Array | None = None, v_compressed: Array | None = None, *,
     block_size: int = 64, compress_size: int = 32, compress_stride: int = 16, selected: int = 16, initial: int = 1,
-    local: int = 2, window: int = 512, scale: float | None = None, layout: str = "bhsd", stream: Any = None,
-    preference: Any = None,
+    local: int = 2, window: int = 512, scale: float | None = None, layout: str = "bhsd", out: Any = None,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """Compressed, selected and windowed causal attention, each times its gate, added (native sparse attention).
 
@@ -100,4 +100,4 @@ def native_sparse_attention(
     chosen = block_select_attention(q, k, v, blocks, block_size=block, **causal)
     y = add(y, _gated(chosen, gate_selected, "gate_selected", options), **options)
     near = flash_sdpa(q, k, v, window_left=width - 1, **causal)
-    return add(y, _gated(near, gate_window, "gate_window", options), **options)
+    return add(y, _gated(near, gate_window, "gate_window", options), out=out, **options)
