@@ -282,7 +282,7 @@ y, lse = bc.flash_sdpa(q, k, k, mask="k * 16 + 32 <= q + 1", return_lse=True)
 importance = bc.block_importance(q, k, lse)""",
     "native_sparse_attention": f"""{_RNG}q = rng.standard_normal((1, 8, 256, 16), dtype=np.float32)
 k, v = (rng.standard_normal((1, 2, 256, 16), dtype=np.float32) for _ in range(2))
-gates = (rng.random((1, 8, 256), dtype=np.float32) for _ in range(3))
+gates = [rng.random((1, 8, 256), dtype=np.float32) for _ in range(3)]
 y = bc.native_sparse_attention(q, k, v, *gates, selected=4, window=64)""",
     "moba_attention": f"""{_RNG}q, k, v = (rng.standard_normal((1, 4, 256, 16), dtype=np.float32) for _ in range(3))
 y = bc.moba_attention(q, k, v, block_size=64, top_k=2)""",

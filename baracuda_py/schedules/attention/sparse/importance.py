@@ -1,4 +1,4 @@
-"""The importance of blocks: a warp for each query of each key head."""
+"""The importance of blocks: a warp for each query of each key head; on tensor cores some share tiles of keys."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ....core import Geometry, Guarantee, Kernel, Params, Problem, Step, Variant
 from ....core.error_bound import Chained
 from ..dense.forward import HALVES, SINGLES, TENSOR_CORES, layout, strides, wide
 from ..score_terms import WINDOW
-from .selected import DIMS, ROWS
+from .selected import DIMS, ROWS, WARPS
 
 _FIELDS: dict[str, Any] = WINDOW | {
     **dict.fromkeys(("q", "k", "lse", "importance"), "ptr"), "stride": "i64[3][3]", "scale": "f64",
@@ -39,9 +39,13 @@ def _geometry(p: Problem, tensor_cores: bool) -> Geometry | str:
         "local": desc.local, "num_heads": desc.num_heads, "kv_heads": desc.num_kv_heads, "group": desc.group,
         "d_k": desc.d_k, "wide": wide(p.q, p.k),
     }  # fmt: skip
-    kernel, smem = (f"rows_{d}", 2 * d * (ROWS + _keys(d))) if tensor_cores else ("rows", 0)
-    steps = (Step(kernel, (rows, 1, 1), params, {}, 32, smem),) if rows and desc.blocks else ()
-    return Geometry(steps, layout=layout(p.q, p.k, p.importance))
+    if not (rows and desc.blocks):
+        return Geometry((), layout=layout(p.q, p.k, p.importance))
+    step = Step("rows", (rows, 1, 1), params, {}, 32)
+    if tensor_cores:
+        grid = (desc.batch_size * desc.num_kv_heads * -(-desc.query_len // WARPS), 1, 1)
+        step = Step(f"rows_{d}", grid, params, {}, 32 * WARPS, 2 * d * (WARPS * ROWS + 2 * _keys(d)))
+    return Geometry((step,), layout=layout(p.q, p.k, p.importance))
 
 
 MMA_ROW = Variant(
@@ -51,7 +55,14 @@ MMA_ROW = Variant(
     elements=HALVES,
     guarantee=TENSOR_CORES,
     kernels=tuple(
-        Kernel(f"rows_{d}", f"block_importance_mma<{{T}}, {d}, {_keys(d)}>", PARAMS, threads=32) for d in DIMS
+        Kernel(
+            f"rows_{d}",
+            f"block_importance_mma<{{T}}, {d}, {_keys(d)}, {WARPS}>",
+            PARAMS,
+            threads=32 * WARPS,
+            min_blocks=3,
+        )
+        for d in DIMS
     ),
 )
 SIMT_ROW = Variant(
