@@ -160,12 +160,27 @@ from .ops.attention.rope.rope_backward import RopeBackwardPlan as RopeBackwardPl
 from .ops.attention.rope.rope_frequencies import RopeFrequencies as RopeFrequencies
 from .ops.attention.score_terms import AttentionDescriptor as _AttentionDescriptor
 from .ops.attention.score_terms import ScoreTerms as _ScoreTerms
+from .ops.attention.sparse.block_importance import BlockImportanceArgs as BlockImportanceArgs
+from .ops.attention.sparse.block_importance import BlockImportanceDescriptor as _BlockImportanceDescriptor
+from .ops.attention.sparse.block_importance import BlockImportancePlan as BlockImportancePlan
+from .ops.attention.sparse.block_select_attention import BlockSelectAttentionArgs as BlockSelectAttentionArgs
+from .ops.attention.sparse.block_select_attention import BlockSelectAttentionDescriptor as _BlockSelectAttentionDescriptor
+from .ops.attention.sparse.block_select_attention import BlockSelectAttentionPlan as BlockSelectAttentionPlan
+from .ops.attention.sparse.block_select_attention_backward import BlockSelectAttentionBackwardArgs as BlockSelectAttentionBackwardArgs
+from .ops.attention.sparse.block_select_attention_backward import BlockSelectAttentionBackwardDescriptor as _BlockSelectAttentionBackwardDescriptor
+from .ops.attention.sparse.block_select_attention_backward import BlockSelectAttentionBackwardPlan as BlockSelectAttentionBackwardPlan
 from .ops.attention.sparse.sdpa_block_sparse import SdpaBlockSparseArgs as SdpaBlockSparseArgs
 from .ops.attention.sparse.sdpa_block_sparse import SdpaBlockSparseDescriptor as _SdpaBlockSparseDescriptor
 from .ops.attention.sparse.sdpa_block_sparse import SdpaBlockSparsePlan as SdpaBlockSparsePlan
 from .ops.attention.sparse.sdpa_block_sparse_backward import SdpaBlockSparseBackwardArgs as SdpaBlockSparseBackwardArgs
 from .ops.attention.sparse.sdpa_block_sparse_backward import SdpaBlockSparseBackwardDescriptor as _SdpaBlockSparseBackwardDescriptor
 from .ops.attention.sparse.sdpa_block_sparse_backward import SdpaBlockSparseBackwardPlan as SdpaBlockSparseBackwardPlan
+from .ops.attention.sparse.sdpa_variable_block_sparse import SdpaVariableBlockSparseArgs as SdpaVariableBlockSparseArgs
+from .ops.attention.sparse.sdpa_variable_block_sparse import SdpaVariableBlockSparseDescriptor as _SdpaVariableBlockSparseDescriptor
+from .ops.attention.sparse.sdpa_variable_block_sparse import SdpaVariableBlockSparsePlan as SdpaVariableBlockSparsePlan
+from .ops.attention.sparse.sdpa_variable_block_sparse_backward import SdpaVariableBlockSparseBackwardArgs as SdpaVariableBlockSparseBackwardArgs
+from .ops.attention.sparse.sdpa_variable_block_sparse_backward import SdpaVariableBlockSparseBackwardDescriptor as _SdpaVariableBlockSparseBackwardDescriptor
+from .ops.attention.sparse.sdpa_variable_block_sparse_backward import SdpaVariableBlockSparseBackwardPlan as SdpaVariableBlockSparseBackwardPlan
 # ops.elementwise
 from .ops.elementwise.affine import AffineArgs as AffineArgs
 from .ops.elementwise.affine import AffineDescriptor as _AffineDescriptor
@@ -1741,6 +1756,15 @@ class BatchPagedPrefillDescriptor(_BatchPagedPrefillDescriptor):
 class BatchRaggedPrefillDescriptor(_BatchRaggedPrefillDescriptor):
     """As `PackedDescriptor`. mask_bytes: length of a mask of bits."""
     def __init__(self, *, batch_size: SupportsIndex, total_q: SupportsIndex, num_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, max_seqlen_q: SupportsIndex | None = None, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'bottom_right', window_left: SupportsIndex | None = None, window_right: SupportsIndex | None = None, softcap: SupportsFloat = 0.0, num_kv_heads: SupportsIndex | None = None, element: DType, total_k: SupportsIndex, max_seqlen_k: SupportsIndex | None = None, mask_bytes: SupportsIndex = 0) -> None: ...
+class BlockImportanceDescriptor(_BlockImportanceDescriptor):
+    """Compressed key c stands for the compress_size tokens from c · compress_stride on, of `tokens`."""
+    def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, query_len: SupportsIndex, key_len: SupportsIndex, d_k: SupportsIndex, tokens: SupportsIndex | None = None, query_start: SupportsIndex | None = None, block_size: SupportsIndex = 64, compress_size: SupportsIndex = 32, compress_stride: SupportsIndex = 16, initial: SupportsIndex = 1, local: SupportsIndex = 2, scale: SupportsFloat | None = None, num_kv_heads: SupportsIndex | None = None, element: DType) -> None: ...
+class BlockSelectAttentionBackwardDescriptor(_BlockSelectAttentionBackwardDescriptor):
+    """As the forward's."""
+    def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, query_len: SupportsIndex, key_len: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'top_left', num_kv_heads: SupportsIndex | None = None, element: DType, selected: SupportsIndex, block_size: SupportsIndex = 64) -> None: ...
+class BlockSelectAttentionDescriptor(_BlockSelectAttentionDescriptor):
+    """As `AttentionDescriptor`; `selected` blocks of block_size keys for each query and key head, the last cut off."""
+    def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, query_len: SupportsIndex, key_len: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'top_left', num_kv_heads: SupportsIndex | None = None, element: DType, selected: SupportsIndex, block_size: SupportsIndex = 64) -> None: ...
 class CascadeAttentionDescriptor(_CascadeAttentionDescriptor):
     """A state of every head of `seq_len` tokens; lse to base e, as attention here gives it, or 2."""
     def __init__(self, *, seq_len: SupportsIndex, num_heads: SupportsIndex, head_dim: SupportsIndex, lse_base: Literal['e', '2'] = 'e', element: DType) -> None: ...
@@ -1825,6 +1849,12 @@ class SdpaBlockSparseDescriptor(_SdpaBlockSparseDescriptor):
 class SdpaDescriptor(_SdpaDescriptor):
     """softcap (0: none); dropout_p, of the weights; mask_shape broadcasts to the scores'."""
     def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, query_len: SupportsIndex, key_len: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'top_left', num_kv_heads: SupportsIndex | None = None, element: DType, softcap: SupportsFloat = 0.0, dropout_p: SupportsFloat = 0.0, scores_stage: Literal['raw', 'softcap', 'mask'] = 'raw', mask_shape: SupportsIndex | Sequence[SupportsIndex] = ..., mask_element: DType | None = None) -> None: ...
+class SdpaVariableBlockSparseBackwardDescriptor(_SdpaVariableBlockSparseBackwardDescriptor):
+    """As the forward's."""
+    def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, query_len: SupportsIndex, key_len: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'top_left', num_kv_heads: SupportsIndex | None = None, element: DType, row_blocks: SupportsIndex, column_blocks: SupportsIndex) -> None: ...
+class SdpaVariableBlockSparseDescriptor(_SdpaVariableBlockSparseDescriptor):
+    """As `AttentionDescriptor`; the pattern of a key head has row_blocks by column_blocks blocks."""
+    def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, query_len: SupportsIndex, key_len: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'top_left', num_kv_heads: SupportsIndex | None = None, element: DType, row_blocks: SupportsIndex, column_blocks: SupportsIndex) -> None: ...
 def alibi(scores: A, slopes: Array, *, batch_size: int = ..., num_heads: int = ..., query_len: int = ..., key_len: int = ..., slope_batch: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """y[b, h, i, j] = scores[b, h, i, j] + slopes[h] · (j - i) (Press, Smith and Lewis 2021, ALiBi)."""
 def alibi_backward(dy: Array, *, batch_size: int = ..., num_heads: int = ..., query_len: int = ..., key_len: int = ..., slope_batch: int | Sequence[int] = ..., return_dscores: bool = True, return_dslopes: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1855,6 +1885,12 @@ def batch_paged_prefill(q: Array, k_cache: Array, v_cache: Array, qo_indptr: Arr
     """softmax(s) v, s = scale · q kᵀ, of packed queries over pages, last query at last token (bottom right)."""
 def batch_ragged_prefill(q: Array, k: Array, v: Array, qo_indptr: Array, kv_indptr: Array, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'bottom_right', window_left: int | None = None, window_right: int | None = None, softcap: float = 0.0, slopes: Array | None = None, sinks: Array | None = None, mask_bits: Array | None = None, mask_indptr: Array | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """softmax(s) v of s = scale · q kᵀ within each sequence, last query at last key (bottom right, FlashAttention's)."""
+def block_importance(q: Array, k: Array, lse: Array, *, tokens: int | None = None, query_start: int | None = None, block_size: int = 64, compress_size: int = 32, compress_stride: int = 16, initial: int = 1, local: int = 2, scale: float | None = None, layout: str = 'bhsd', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """How much of a query's attention to compressed keys falls on each block, [batch, kv_heads, queries, blocks]."""
+def block_select_attention(q: Array, k: Array, v: Array, block_indices: Array, *, block_size: int = 64, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', layout: str = 'bhsd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """softmax(scale · q kᵀ) v over the keys of the blocks that a query chose; query i at key i (top left) by default."""
+def block_select_attention_backward(q: Array, k: Array, v: Array, block_indices: Array, y: Array, lse: Array, dy: Array, *, block_size: int = 64, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', layout: str = 'bhsd', return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(dq, dk, dv), those asked for, of `block_select_attention`; query i stands at key i (top left) by default."""
 def cascade_attention(v: Array, lse: Array, v_other: Array, lse_other: Array, mask: Array | None = None, *, seq_len: int = ..., num_heads: int = ..., head_dim: int = ..., lse_base: Literal['e', '2'] = 'e', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """v [seq, heads, d] and lse [seq, heads] merged with v_other and lse_other of the same shapes, in place."""
 def cascade_merge_states(v: Array, lse: Array, *, seq_len: int = ..., num_sets: int = ..., num_heads: int = ..., head_dim: int = ..., lse_base: Literal['e', '2'] = 'e', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
@@ -1882,8 +1918,12 @@ def mla_decode(q: Array, cache: Array, page_table: Array | None = None, lengths:
     """y = softmax(scale · q cᵀ) c[:, : d_latent] for a sequence's last tokens, over the cells c that its pages hold."""
 def mla_kv_append(latent: A, k_rope: Array, cache: Array, weight: Array | None = None, positions: Array | None = None, inv_freq: Array | None = None, page_table: Array | None = None, cache_offsets: Array | None = None, token_indptr: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, *, batch_size: int = ..., num_tokens: int = ..., num_pages: int = ..., page_size: int = ..., d_latent: int = ..., d_rope: int = ..., pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, eps: float = 1e-06, weight_element: DType | None = None, max_pages: int = ..., num_indices: int = ..., scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """cache[page, cell] = [rms_norm(latent[t]) · weight, rope(k_rope[t])] where page and cell are the place of token t."""
+def moba_attention(q: Array, k: Array, v: Array, *, block_size: int = 512, top_k: int = 3, scale: float | None = None, layout: str = 'bhsd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Causal attention of each query head to the top_k blocks whose mean key it likes best, its own always among them."""
 def multi_head_attention_forward(query: Array, key: Array, value: Array, embed_dim_to_check: int, num_heads: int, in_proj_weight: Array | None, in_proj_bias: Array | None, bias_k: Array | None, bias_v: Array | None, add_zero_attn: bool, dropout_p: float, out_proj_weight: Array, out_proj_bias: Array | None, training: bool = True, key_padding_mask: Array | None = None, need_weights: bool = True, attn_mask: Array | None = None, use_separate_proj_weight: bool = False, q_proj_weight: Array | None = None, k_proj_weight: Array | None = None, v_proj_weight: Array | None = None, static_k: Any = None, static_v: Any = None, average_attn_weights: bool = True, is_causal: bool = False, *, seed: Scalar | None = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(y [L, N, E], weights or None), torch.nn.functional.multi_head_attention_forward with its order of parameters."""
+def native_sparse_attention(q: Array, k: Array, v: Array, gate_compressed: Array | None = None, gate_selected: Array | None = None, gate_window: Array | None = None, k_compressed: Array | None = None, v_compressed: Array | None = None, *, block_size: int = 64, compress_size: int = 32, compress_stride: int = 16, selected: int = 16, initial: int = 1, local: int = 2, window: int = 512, scale: float | None = None, layout: str = 'bhsd', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Compressed, selected and windowed causal attention, each times its gate, added (native sparse attention)."""
 def paged_kv_append(k_new: Array, v_new: Array, k_cache: Array, v_cache: Array, page_table: Array | None = None, cache_offsets: Array | None = None, token_indptr: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, slot_mapping: Array | None = None, *, batch_size: int = ..., num_tokens: int = ..., num_heads: int = ..., num_pages: int = ..., page_size: int = ..., d_k: int = ..., d_v: int = ..., max_pages: int = ..., num_indices: int = ..., layout: str = 'hnd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """k_cache[page, h, cell] = k_new[t, h] where page_size · slot + cell is the position of token t; values likewise."""
 def paged_kv_append_fp8(k_new: Array, v_new: Array, k_cache: Array, v_cache: Array, *, page_table: Array | None = None, cache_offsets: Array | None = None, token_indptr: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, slot_mapping: Array | None = None, k_scale: Scalar = 1.0, v_scale: Scalar = 1.0, k_head_scale: Array | None = None, v_head_scale: Array | None = None, cache_element: Any = 'float8_e4m3fn', layout: str = 'hnd', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1912,6 +1952,10 @@ def sdpa_block_sparse(q: Array, k: Array, v: Array, pattern: Array, *, query_blo
     """softmax(scale · q kᵀ) v over the keys whose block of the pattern is set, query i at key i (top left) by default."""
 def sdpa_block_sparse_backward(q: Array, k: Array, v: Array, pattern: Array, y: Array, lse: Array, dy: Array, *, query_block: int = 64, key_block: int = 64, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', layout: str = 'bhsd', return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(dq, dk, dv), those asked for, of `sdpa_block_sparse`; query i at key i (top left) by default."""
+def sdpa_variable_block_sparse(q: Array, k: Array, v: Array, block_mask: Array, row_sizes: Array, column_sizes: Array, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', layout: str = 'bhsd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """softmax(scale · q kᵀ) v over the keys whose block is set, blocks of any sizes; query i at key i (top left)."""
+def sdpa_variable_block_sparse_backward(q: Array, k: Array, v: Array, block_mask: Array, row_sizes: Array, column_sizes: Array, y: Array, lse: Array, dy: Array, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', layout: str = 'bhsd', return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(dq, dk, dv), those asked for, of `sdpa_variable_block_sparse`; query i at key i (top left) by default."""
 # ops.elementwise
 class AffineDescriptor(_AffineDescriptor):
     """x and y have shape `shape`."""

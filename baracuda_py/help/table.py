@@ -288,6 +288,34 @@ dx, dc = bc.syrk_backward(dy, x, c)""",
 y = bc.scatter_reduce(x, index, x[:, :3], "amax", axis=1)""",
     "scatter_reduce_backward": f"""{_X}index = np.array([[0, 1, 1], [2, 2, 0], [1, 0, 3]])
 dx, dsrc = bc.scatter_reduce_backward(np.ones_like(x), x, index, x[:, :3], None, "mean", axis=1)""",
+    "block_importance": f"""{_RNG}q = rng.standard_normal((1, 4, 128, 16), dtype=np.float32)
+k = rng.standard_normal((1, 2, 7, 16), dtype=np.float32)  # of 32 tokens each, from every 16th on
+y, lse = bc.flash_sdpa(q, k, k, mask="k * 16 + 32 <= q + 1", return_lse=True)
+importance = bc.block_importance(q, k, lse)""",
+    "native_sparse_attention": f"""{_RNG}q = rng.standard_normal((1, 8, 256, 16), dtype=np.float32)
+k, v = (rng.standard_normal((1, 2, 256, 16), dtype=np.float32) for _ in range(2))
+gates = [rng.random((1, 8, 256), dtype=np.float32) for _ in range(3)]
+y = bc.native_sparse_attention(q, k, v, *gates, selected=4, window=64)""",
+    "moba_attention": f"""{_RNG}q, k, v = (rng.standard_normal((1, 4, 256, 16), dtype=np.float32) for _ in range(3))
+y = bc.moba_attention(q, k, v, block_size=64, top_k=2)""",
+    "block_select_attention": f"""{_RNG}shape = (1, 4, 128, 16)
+q, k, v = (rng.standard_normal(shape, dtype=np.float32) for _ in range(3))
+blocks = np.array([0, 1]).repeat(64)[None, None, :, None].repeat(4, 1)  # each query's own block of 64 keys
+y = bc.block_select_attention(q, k, v, blocks, is_causal=True)""",
+    "block_select_attention_backward": f"""{_RNG}shape = (1, 4, 128, 16)
+q, k, v, dy = (rng.standard_normal(shape, dtype=np.float32) for _ in range(4))
+blocks = np.array([0, 1]).repeat(64)[None, None, :, None].repeat(4, 1)
+y, lse = bc.block_select_attention(q, k, v, blocks, return_lse=True)
+dq, dk, dv = bc.block_select_attention_backward(q, k, v, blocks, y, lse, dy)""",
+    "sdpa_variable_block_sparse": f"""{_RNG}shape = (1, 2, 128, 16)
+q, k, v = (rng.standard_normal(shape, dtype=np.float32) for _ in range(3))
+mask = np.array([[True, False], [True, True]])[None].repeat(2, 0)
+y = bc.sdpa_variable_block_sparse(q, k, v, mask, np.array([[100, 28]] * 2), np.array([[50, 78]] * 2))""",
+    "sdpa_variable_block_sparse_backward": f"""{_RNG}shape = (1, 2, 128, 16)
+q, k, v, dy = (rng.standard_normal(shape, dtype=np.float32) for _ in range(4))
+blocks = np.array([[[True, False], [True, True]]] * 2), np.array([[100, 28]] * 2), np.array([[50, 78]] * 2)
+y, lse = bc.sdpa_variable_block_sparse(q, k, v, *blocks, return_lse=True)
+dq, dk, dv = bc.sdpa_variable_block_sparse_backward(q, k, v, *blocks, y, lse, dy)""",
     "sdpa_block_sparse_backward": f"""{_RNG}shape = (1, 2, 128, 16)
 q, k, v, dy = (rng.standard_normal(shape, dtype=np.float32) for _ in range(4))
 pattern = np.array([[True, False], [True, True]]).reshape(1, 1, 2, 2).repeat(2, 1)

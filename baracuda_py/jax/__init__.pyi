@@ -32,6 +32,9 @@ from baracuda_py import batch_paged_decode_fp8 as batch_paged_decode_fp8
 from baracuda_py import batch_paged_extend as batch_paged_extend
 from baracuda_py import batch_paged_prefill as batch_paged_prefill
 from baracuda_py import batch_ragged_prefill as batch_ragged_prefill
+from baracuda_py import block_importance as block_importance
+from baracuda_py import block_select_attention as block_select_attention
+from baracuda_py import block_select_attention_backward as block_select_attention_backward
 from baracuda_py import cascade_attention as cascade_attention
 from baracuda_py import cascade_merge_states as cascade_merge_states
 from baracuda_py import copy_pages as copy_pages
@@ -40,7 +43,9 @@ from baracuda_py import flash_decoding as flash_decoding
 from baracuda_py import kv_cache_append as kv_cache_append
 from baracuda_py import mla_decode as mla_decode
 from baracuda_py import mla_kv_append as mla_kv_append
+from baracuda_py import moba_attention as moba_attention
 from baracuda_py import multi_head_attention_forward as multi_head_attention_forward
+from baracuda_py import native_sparse_attention as native_sparse_attention
 from baracuda_py import paged_kv_append as paged_kv_append
 from baracuda_py import paged_kv_append_fp8 as paged_kv_append_fp8
 from baracuda_py import paged_kv_append_quantized as paged_kv_append_quantized
@@ -52,6 +57,8 @@ from baracuda_py import rope_backward as rope_backward
 from baracuda_py import rope_kv_append as rope_kv_append
 from baracuda_py import sdpa_block_sparse as sdpa_block_sparse
 from baracuda_py import sdpa_block_sparse_backward as sdpa_block_sparse_backward
+from baracuda_py import sdpa_variable_block_sparse as sdpa_variable_block_sparse
+from baracuda_py import sdpa_variable_block_sparse_backward as sdpa_variable_block_sparse_backward
 # ops.elementwise
 from baracuda_py import abs as abs
 from baracuda_py import abs_backward as abs_backward

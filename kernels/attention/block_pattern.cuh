@@ -3,7 +3,8 @@
 // pattern.
 //
 // A pattern is a grid of bytes over the scores of a head, one byte for each block of query_block x key_block scores: 0
-// says that none of them is seen. P has the fields of schedules/attention/sparse/forward.py: FIELDS.
+// says that none of them is seen. P has the fields of schedules/attention/sparse/forward.py: FIELDS. Or blocks differ in
+// size (VariableGrid), and P has those of variable.py.
 #include "attention/attention.cuh"
 
 namespace baracuda::attention {
@@ -43,23 +44,25 @@ template <class P> struct EveryBlock {
   template <int, bool> BARACUDA_D i64 visit(Search&, i64, int, i64 from, i64) const { return from; }
 };
 
-// A head's pattern. Queries and keys beyond the last count as the last. MAY_CUT: whether blocks may end within a tile,
-// for kernels that do not test it at run time.
-template <class P, bool MAY_CUT> class BlockPattern {
+// Which block of a pattern a query or key is in, where all blocks have one size.
+template <class P> struct EvenGrid {
   const P& p;
-  const u8* blocks;
-
-  BARACUDA_D int query_row(i64 q) const {
-    return min(static_cast<int>(q), static_cast<int>(p.query_len) - 1) / p.query_block;
+  BARACUDA_D EvenGrid(const P& p, u32) : p(p) {}
+  BARACUDA_D u32 head(u32 h) const { return h; }  // the pattern's head of a query head
+  BARACUDA_D int row(int q) const { return q / p.query_block; }
+  BARACUDA_D int column(int k) const { return k / p.key_block; }
+  static BARACUDA_D bool exists(int, int) { return true; }
+  template <int QUERIES, int KEYS> BARACUDA_D bool cuts() const {
+    return p.query_block % QUERIES != 0 || p.key_block % KEYS != 0;
   }
-  BARACUDA_D int key_column(i64 k) const {
-    return min(static_cast<int>(k), static_cast<int>(p.key_len) - 1) / p.key_block;
+  // A word with a bit for each of the N keys (or queries) from `start` on: of those in block n up to `last` that of
+  // set(n). The lanes of a quad share the work.
+  template <int N, class Set> BARACUDA_D u64 keys(int start, int last, Set set) const {
+    return bits(p.key_block, start, last, set);
   }
-  BARACUDA_D bool set(int row, int column) const {
-    return blocks[row * p.pattern_stride[2] + column * p.pattern_stride[3]] != 0;
+  template <int N, class Set> BARACUDA_D u64 queries(int start, int last, Set set) const {
+    return bits(p.query_block, start, last, set);
   }
-  // A word whose bits [n block, (n + 1) block) - start are set for the set blocks n up to `last`. The lanes of a quad
-  // share the work.
   template <class Set> static BARACUDA_D u64 bits(int block, int start, int last, Set set) {
     u64 found = 0;
     for (int n = start / block + lane_id() % 4; n <= last; n += 4) {
@@ -68,16 +71,71 @@ template <class P, bool MAY_CUT> class BlockPattern {
     found |= __shfl_xor_sync(full_warp, found, 1);
     return found | __shfl_xor_sync(full_warp, found, 2);
   }
+};
+
+// The same where blocks of a key head differ in size: tables say it, [heads, queries] and [heads, keys]. Queries and keys
+// behind the last block are in one more, of which none is set.
+template <class P> struct VariableGrid {
+  const P& p;
+  const u32 kv;
+  const i32 *const rows, *const columns;
+  BARACUDA_D VariableGrid(const P& p, u32 h)
+      : p(p), kv(h / p.group), rows(static_cast<const i32*>(p.row_of) + kv * p.query_len),
+        columns(static_cast<const i32*>(p.column_of) + kv * p.key_len) {}
+  BARACUDA_D u32 head(u32) const { return kv; }
+  BARACUDA_D int row(int q) const { return rows[q]; }
+  BARACUDA_D int column(int k) const { return columns[k]; }
+  BARACUDA_D bool exists(int row, int column) const { return row < p.pattern_rows && column < p.pattern_columns; }
+  template <int, int> static BARACUDA_D constexpr bool cuts() { return true; }
+  template <int N, class Set> BARACUDA_D u64 keys(int start, int, Set set) const {
+    return bits<N>(columns, start, static_cast<int>(p.key_len), set);
+  }
+  template <int N, class Set> BARACUDA_D u64 queries(int start, int, Set set) const {
+    return bits<N>(rows, start, static_cast<int>(p.query_len), set);
+  }
+  template <int N, class Set> static BARACUDA_D u64 bits(const i32* blocks, int start, int end, Set set) {
+    u64 found = 0;
+#pragma unroll 4
+    for (int n = lane_id() % 4; n < N && start + n < end; n += 4) {
+      if (set(blocks[start + n])) found |= u64(1) << n;
+    }
+    found |= __shfl_xor_sync(full_warp, found, 1);
+    return found | __shfl_xor_sync(full_warp, found, 2);
+  }
+};
+
+template <class P, class = void> struct GridOf_ {
+  using type = EvenGrid<P>;
+};
+template <class P> struct GridOf_<P, decltype(static_cast<void>(P::column_of))> {
+  using type = VariableGrid<P>;
+};
+
+// A head's pattern. Queries and keys beyond the last count as the last. MAY_CUT: whether blocks may end within a tile,
+// for kernels that do not test it at run time.
+template <class P, bool MAY_CUT> class BlockPattern {
+  const P& p;
+  const typename GridOf_<P>::type grid;
+  const u8* blocks;
+
+  BARACUDA_D int query_row(i64 q) const {
+    return grid.row(min(static_cast<int>(q), static_cast<int>(p.query_len) - 1));
+  }
+  BARACUDA_D int key_column(i64 k) const {
+    return grid.column(min(static_cast<int>(k), static_cast<int>(p.key_len) - 1));
+  }
+  BARACUDA_D bool set(int row, int column) const {
+    return grid.exists(row, column) && blocks[row * p.pattern_stride[2] + column * p.pattern_stride[3]] != 0;
+  }
 
  public:
   static constexpr bool every = false, may_cut = MAY_CUT;
   BARACUDA_D BlockPattern(const P& params, u32 b, u32 h)
-      : p(params), blocks(static_cast<const u8*>(p.pattern) + b * p.pattern_stride[0] + h * p.pattern_stride[1]) {}
+      : p(params), grid(params, h),
+        blocks(static_cast<const u8*>(p.pattern) + b * p.pattern_stride[0] + grid.head(h) * p.pattern_stride[1]) {}
 
   // Whether a block boundary may cross a tile of QUERIES x KEYS scores.
-  template <int QUERIES, int KEYS> BARACUDA_D bool cuts() const {
-    return p.query_block % QUERIES != 0 || p.key_block % KEYS != 0;
-  }
+  template <int QUERIES, int KEYS> BARACUDA_D bool cuts() const { return grid.template cuts<QUERIES, KEYS>(); }
   BARACUDA_D bool hides(i64 q, i64 k) const { return !set(query_row(q), key_column(k)); }
 
   // Whether any score of queries [q, q + queries) x keys [k, k + keys) is seen.
@@ -103,11 +161,11 @@ template <class P, bool MAY_CUT> class BlockPattern {
   // q on that see key k. The lanes of a quad ask for the same and call together.
   template <int N> BARACUDA_D u64 keys_of(int q, int k) const {
     const int row = query_row(q);
-    return bits(p.key_block, k, key_column(k + N - 1), [&](int column) { return set(row, column); });
+    return grid.template keys<N>(k, key_column(k + N - 1), [&](int column) { return set(row, column); });
   }
   template <int N> BARACUDA_D u64 queries_of(int k, int q) const {
     const int column = key_column(k);
-    return bits(p.query_block, q, query_row(q + N - 1), [&](int row) { return set(row, column); });
+    return grid.template queries<N>(q, query_row(q + N - 1), [&](int row) { return set(row, column); });
   }
 
   // Bit 4 i + j is set where score (i, j) of this thread is not seen: its rows are thread_row() + 8 i, its columns

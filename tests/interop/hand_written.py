@@ -77,6 +77,11 @@ def _packed() -> list[Any]:
     return [*(made(9, 2, 16, seed=i) for i in range(3)), *[np.array([0, 4, 9], np.int32)] * 2]
 
 
+def _variable_blocks() -> list[Any]:
+    """A pattern of two blocks by one, and their sizes, for two heads of 64 tokens."""
+    return [np.ones((2, 2, 1), np.uint8), np.array([[20, 44]] * 2), np.array([[64]] * 2)]
+
+
 def _varlen_backward() -> Call:
     operands = _packed()
     y, lse = bc.flash_sdpa_varlen(*operands, return_lse=True)
@@ -425,6 +430,27 @@ GIVEN: dict[str, Callable[[], Call]] = {
     ),
     "multi_head_attention_forward": lambda: (_attention_layer(), {}),
     "sdpa_backward": lambda: ([*_heads(3), np.full((1, 2, 8, 8), 0.125, np.float32), made(1, 2, 8, 16, seed=4)], {}),
+    "block_select_attention": lambda: ([*_heads(3, 64), np.zeros((1, 2, 64, 1), np.int32)], {}),
+    "block_select_attention_backward": lambda: (
+        [
+            *_heads(3, 64), np.zeros((1, 2, 64, 1), np.int32), made(1, 2, 64, 16), made(1, 2, 64),
+            made(1, 2, 64, 16, seed=4),
+        ],
+        {},
+    ),
+    "block_importance": lambda: (
+        [made(1, 2, 64, 16), made(1, 2, 3, 16, seed=1), np.full((1, 2, 64), 2.0, np.float32)],
+        {"block_size": 16},
+    ),
+    "native_sparse_attention": lambda: (
+        [*_heads(3, 64), *(made(1, 2, 64, seed=i) for i in range(3))], {"block_size": 16, "window": 8},
+    ),
+    "moba_attention": lambda: (_heads(3, 64), {"block_size": 16, "top_k": 2}),
+    "sdpa_variable_block_sparse": lambda: ([*_heads(3, 64), *_variable_blocks()], {}),
+    "sdpa_variable_block_sparse_backward": lambda: (
+        [*_heads(3, 64), *_variable_blocks(), made(1, 2, 64, 16), made(1, 2, 64), made(1, 2, 64, 16, seed=4)],
+        {},
+    ),
     "sdpa_block_sparse": lambda: ([*_heads(3, 64), np.ones((1, 1), np.uint8)], {}),
     "sdpa_block_sparse_backward": lambda: (
         [*_heads(3, 64), np.ones((1, 1), np.uint8), made(1, 2, 64, 16), made(1, 2, 64), made(1, 2, 64, 16, seed=4)],

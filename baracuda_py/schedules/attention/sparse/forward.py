@@ -32,13 +32,13 @@ class Design:
         rows = t.rows if self.borders == "between_tiles" else 16 * t.tiles
         return query_block % rows == 0 and key_block % t.keys == 0
 
-    def kernels(self) -> tuple[Kernel, ...]:
+    def kernels(self, params: Params = PARAMS) -> tuple[Kernel, ...]:
         """One for each head_dim."""
         return tuple(
             Kernel(
                 f"{self.name}_{d}",
                 t.call(d, f"Borders::{self.borders}", "sdpa_block_sparse_mma"),
-                PARAMS,
+                params,
                 threads=32 * t.warps,
                 min_blocks=t.blocks,
             )
@@ -52,6 +52,8 @@ _FINE = {
     32: Tiling(4, 1, 64, 2, 4), 64: Tiling(2, 2, 64, 1, 4), 96: Tiling(2, 2, 64, 1, 4),
     128: Tiling(2, 2, 64, 1, 4), 192: Tiling(4, 1, 64, 1, 2), 256: Tiling(4, 1, 64, 1, 2),
 }  # fmt: skip
+# Three registers spilled are faster than 32 queries a warp without.
+CUT = Design("cut", "anywhere", _FINE | {64: Tiling(4, 1, 64, 1, 3), 128: Tiling(4, 1, 64, 1, 3)})
 DESIGNS = (
     Design("whole", "between_tiles", _FINE),
     Design(
@@ -66,8 +68,7 @@ DESIGNS = (
             256: Tiling(4, 1, 32, 2, 2),
         },
     ),
-    # Three registers spilled are faster than 32 queries a warp without.
-    Design("cut", "anywhere", _FINE | {64: Tiling(4, 1, 64, 1, 3), 128: Tiling(4, 1, 64, 1, 3)}),
+    CUT,
 )
 
 
