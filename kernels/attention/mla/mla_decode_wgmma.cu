@@ -1,4 +1,4 @@
-// mla_decode_wgmma   mla_decode on wgmma: a block of three warpgroups takes a split of keys and 64 rows.
+// mla_decode_wgmma   mla_decode and mla_sparse on wgmma: a block of three warpgroups takes a split of keys and 64 rows.
 //
 // A tile of 48 keys is loaded once, as keys and as values, into one of three stages. The first warpgroup holds the
 // queries as fragments, but for their rope columns, which are in shared memory. It computes a tile's scores and makes weights of
@@ -98,8 +98,8 @@ BARACUDA_D void weigh(float (&s)[KEYS / 8][4], float (&row_max)[2], float (&row_
   }
 }
 
-template <class T, int D, class P>
-BARACUDA_D void make_weights(const P& p, const Share<P>& share, const Latents<T, D>& at) {
+template <class T, int D, class K, class P>
+BARACUDA_D void make_weights(const P& p, const Share<K, P>& share, const Latents<T, D>& at) {
   using L = Latents<T, D>;
   constexpr int ROWS = L::ROWS, KEYS = L::KEYS;
   const int row0 = static_cast<int>(threadIdx.x) / warp_size * 16, low = row0 + lane_id() / 4;
@@ -148,14 +148,14 @@ BARACUDA_D void make_weights(const P& p, const Share<P>& share, const Latents<T,
 
 // ---- a warpgroup of outputs: columns HALF half + 8 n + 2 (lane % 4) and the next of the lane's rows ------------------
 
-template <class T, int D, class P> struct Copies {
+template <class T, int D, class K, class P> struct Copies {
   using L = Latents<T, D>;
   static constexpr int KEYS = L::KEYS;
   const P& p;
-  const Share<P>& share;
+  const Share<K, P>& share;
   const L& at;
   const int half, thread;
-  Cell<P> cell;  // of the key that this thread looks up, one of the first KEYS threads
+  typename K::template Cell<P> cell;  // of the key that this thread looks up, one of the first KEYS threads
 
   BARACUDA_D void look(i64 k0) {
     if (thread < KEYS) cell.look(p, share.sequence, k0 + thread);
@@ -196,8 +196,8 @@ template <class T, int D, class P> struct Copies {
 
 // 0 times infinity is NaN, but a value that a row does not see adds nothing: values that are not finite are added apart,
 // key by key, and cleared.
-template <class T, int D, class P>
-BARACUDA_D void fix_nonfinite(const Copies<T, D, P>& copies, float (&acc)[D / 16][4], int stage, i64 k0, int low) {
+template <class T, int D, class K, class P>
+BARACUDA_D void fix_nonfinite(const Copies<T, D, K, P>& copies, float (&acc)[D / 16][4], int stage, i64 k0, int low) {
   using L = Latents<T, D>;
   const P& p = copies.p;
   if (!hides(p, copies.share, k0 + L::KEYS)) return;
@@ -240,12 +240,12 @@ BARACUDA_D void fix_nonfinite(const Copies<T, D, P>& copies, float (&acc)[D / 16
   copies.meet();
 }
 
-template <class T, int D, class P>
-BARACUDA_D void add_outputs(const P& p, const Share<P>& share, const Latents<T, D>& at, int half) {
+template <class T, int D, class K, class P>
+BARACUDA_D void add_outputs(const P& p, const Share<K, P>& share, const Latents<T, D>& at, int half) {
   using L = Latents<T, D>;
   constexpr int KEYS = L::KEYS, HALF = L::HALF, STAGES = L::STAGES;
   const int thread = static_cast<int>(threadIdx.x) % 128, low = thread / warp_size * 16 + lane_id() / 4;
-  Copies<T, D, P> copies{p, share, at, half, thread, {}};
+  Copies<T, D, K, P> copies{p, share, at, half, thread, {}};
 #pragma unroll
   for (int stage = 0; stage < STAGES; ++stage) {
     copies.look(share.begin + stage * KEYS);
@@ -294,15 +294,15 @@ BARACUDA_D void add_outputs(const P& p, const Share<P>& share, const Latents<T, 
 
 }  // namespace mla
 
-template <class T, int D, class P> BARACUDA_D void mla_decode_wgmma(const P& p) {
+template <class T, int D, class K, class P> BARACUDA_D void mla_decode_wgmma(const P& p) {
   using namespace mla;
   BARACUDA_DYNAMIC_SMEM(T, shared);
   const Latents<T, D> at(shared);
   // In shared memory, as the outputs need the registers.
-  __shared__ __align__(8) unsigned char kept[sizeof(Share<P>)];
-  const Share<P>& share = *reinterpret_cast<const Share<P>*>(kept);
+  __shared__ __align__(8) unsigned char kept[sizeof(Share<K, P>)];
+  const Share<K, P>& share = *reinterpret_cast<const Share<K, P>*>(kept);
   {
-    const Share<P> made(p, Latents<T, D>::ROWS);
+    const Share<K, P> made(p, Latents<T, D>::ROWS);
     if (made.begin >= made.end) return;
     if (threadIdx.x == 0) memcpy(kept, &made, sizeof(made));
     __syncthreads();
