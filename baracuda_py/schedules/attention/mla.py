@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...core import ArchSku, Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant
+from ...core import ArchSku, ElementKind, Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant
 from ...core.variant import aligned
 from .dense.forward import HALVES, SINGLES, TENSOR_CORES, layout, split_scale, wide
 
@@ -24,6 +24,11 @@ THREADS = 256
 MMA_ROWS = MMA_KEYS = 32
 WGMMA_ROWS, WGMMA_KEYS, WGMMA_STAGES = 64, 48, 3
 WGMMA_THREADS = 384
+
+
+def _simt_blocks(element: ElementKind, kind: Any) -> int:
+    """As many as have room in Hopper's shared memory for the widest cells."""
+    return 3 if element is ElementKind.F64 else 4
 
 
 @dataclass(frozen=True)
@@ -121,7 +126,7 @@ class Rows:
         call = f"mla_decode_simt<{{T}}, {SIMT_ROWS}, {LATENTS[-1]}, {self.source}>"
         return Variant(
             "split_k", geometry, source="attention/mla/mla_decode.cu", elements=SINGLES,
-            kernels=(Kernel("simt", call, self.split, threads=THREADS), self._merge()),
+            kernels=(Kernel("simt", call, self.split, threads=THREADS, min_blocks=_simt_blocks), self._merge()),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         )  # fmt: skip
 
