@@ -20,9 +20,9 @@ from ....calls.functional import functional
 from ....core.benchmark import FLOPS, Benchmark
 from ....core.element import unrounded
 from ....schedules.attention.mla import LIST_SPLIT, PARTS, Rows, Sizes
-from ....schedules.map import divider
 from ..in_torch import attention
 from ..paged.page_tables import INDEX
+from .lists import cells_at, check_lists, list_fields, list_params, random_pages, random_sequences, settle_lists
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,14 +65,6 @@ def _lengths(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
     return rng.integers(-1, desc.top_k + 2, shape)
 
 
-def _sequences(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
-    return rng.integers(-1, desc.batch_size + 1, shape)
-
-
-def _pages(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
-    return rng.integers(-1, desc.num_pages + 1, shape)
-
-
 @dataclass(slots=True, kw_only=True)
 class MlaSparseArgs(Args):
     """indices[t]: the cells that query t sees, number page · page_size + cell in the cache (FlashMLA).
@@ -87,8 +79,8 @@ class MlaSparseArgs(Args):
     cache: Array = operand("num_pages page_size width", layout="inner")
     indices: Array = operand("num_queries top_k", element=ElementKind.I32, layout="inner", values=_numbers)
     lengths: Array | None = operand("num_queries", element=INDEX, optional=True, values=_lengths)
-    page_table: Array | None = operand("batch_size max_pages", element=INDEX, optional=True, values=_pages)
-    batch_indices: Array | None = operand("num_queries", element=INDEX, optional=True, values=_sequences)
+    page_table: Array | None = operand("batch_size max_pages", element=INDEX, optional=True, values=random_pages)
+    batch_indices: Array | None = operand("num_queries", element=INDEX, optional=True, values=random_sequences)
     sinks: Array | None = operand("num_heads", element="acc", optional=True)
     y: Array = output("num_queries num_heads d_latent", layout="inner")
     lse: Array | None = output("num_queries num_heads", element="acc", optional=True, layout="dense")
@@ -100,14 +92,7 @@ def listed(
     """The pages and cells of query t's list, in its order; what is no cell is left out."""
     count = desc.top_k if lengths is None else min(max(int(lengths[t]), 0), desc.top_k)
     numbers = np.asarray(indices[t][:count]).astype(np.int64)
-    numbers = numbers[numbers >= 0]
-    page, cell = numbers // desc.page_size, numbers % desc.page_size
-    if page_table is not None:
-        sequence = int(batch_indices[t])
-        inside = (page < desc.max_pages) & (0 <= sequence < desc.batch_size)
-        page, cell = page[inside], cell[inside]
-        page = np.asarray(page_table)[sequence, page].astype(np.int64) if len(page) else page
-    there = (page >= 0) & (page < desc.num_pages)
+    page, cell, there = cells_at(desc, t, numbers, page_table, batch_indices)
     return page[there], cell[there]
 
 
@@ -157,21 +142,15 @@ def lists_in_torch(torch: Any, desc: Any) -> dict[str, Any]:
 
 
 _FIELDS = {
-    "indices": "ptr", "lengths": "ptr", "page_table": "ptr", "batch_indices": "ptr", "sinks": "ptr",
-    "index_stride": "i64", "sink_stride": "i64", "list_strides": "i64[3][2]", "wide_lists": "u32", "batch": "i64",
-    "table_len": "i64", "pages": "i64", "page_size": "i64", "by_page": "u32[3]", "first_query": "i64",
+    **list_fields("lengths"), "indices": "ptr", "sinks": "ptr", "index_stride": "i64", "sink_stride": "i64",
+    "first_query": "i64",
 }  # fmt: skip
 
 
 def _values(p: Problem, first: int) -> dict[str, Any]:
-    lists = (p.page_table, p.batch_indices, p.lengths)
+    sink = 0 if p.sinks is None else p.sinks.strides[0]
     return {
-        "index_stride": p.indices.strides[0], "sink_stride": 0 if p.sinks is None else p.sinks.strides[0],
-        "list_strides": [[0, 0] if one is None else [*one.strides, 0][:2] for one in lists],
-        "wide_lists": sum(1 << i for i, one in enumerate(lists) if one is not None and one.element is ElementKind.I64),
-        "batch": 1 if p.batch_indices is None else p.desc.batch_size, "table_len": p.desc.max_pages,
-        "pages": p.desc.num_pages, "page_size": p.desc.page_size, "by_page": divider(p.desc.page_size),
-        "first_query": first,
+        **list_params(p, "lengths"), "index_stride": p.indices.strides[0], "sink_stride": sink, "first_query": first
     }  # fmt: skip
 
 
@@ -215,8 +194,7 @@ class MlaSparsePlan(Plan):
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
-        if (views["page_table"] is None) != (views["batch_indices"] is None):
-            raise InvalidProblemError("give page_table and batch_indices, or neither")
+        check_lists(views)
 
     @staticmethod
     def case(draw: Any) -> MlaSparseDescriptor:
@@ -232,13 +210,7 @@ class MlaSparsePlan(Plan):
 
     @classmethod
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
-        if not desc.batch_size:
-            arrays["page_table"] = arrays["batch_indices"] = None
-            return
-        for name, make in (("page_table", _pages), ("batch_indices", _sequences)):
-            if arrays.get(name) is None:
-                shape = (desc.batch_size, desc.max_pages) if name == "page_table" else (desc.num_queries,)
-                arrays[name] = make(np.random.default_rng(desc.num_queries), desc, shape).astype(np.int32)
+        settle_lists(desc, arrays)
 
     @classmethod
     def flops(cls, desc: MlaSparseDescriptor) -> int:
