@@ -108,6 +108,12 @@ from .ops.attention.dense.sdpa import SdpaPlan as SdpaPlan
 from .ops.attention.dense.sdpa_backward import SdpaBackwardArgs as SdpaBackwardArgs
 from .ops.attention.dense.sdpa_backward import SdpaBackwardDescriptor as _SdpaBackwardDescriptor
 from .ops.attention.dense.sdpa_backward import SdpaBackwardPlan as SdpaBackwardPlan
+from .ops.attention.indexer.indexer_logits import IndexerLogitsArgs as IndexerLogitsArgs
+from .ops.attention.indexer.indexer_logits import IndexerLogitsDescriptor as _IndexerLogitsDescriptor
+from .ops.attention.indexer.indexer_logits import IndexerLogitsPlan as IndexerLogitsPlan
+from .ops.attention.indexer.indexer_topk import IndexerTopkArgs as IndexerTopkArgs
+from .ops.attention.indexer.indexer_topk import IndexerTopkDescriptor as _IndexerTopkDescriptor
+from .ops.attention.indexer.indexer_topk import IndexerTopkPlan as IndexerTopkPlan
 from .ops.attention.mla.mla_decode import MlaDecodeArgs as MlaDecodeArgs
 from .ops.attention.mla.mla_decode import MlaDecodeDescriptor as _MlaDecodeDescriptor
 from .ops.attention.mla.mla_decode import MlaDecodePlan as MlaDecodePlan
@@ -1761,6 +1767,12 @@ class FlashSdpaVarlenBackwardDescriptor(_FlashSdpaVarlenBackwardDescriptor):
 class FlashSdpaVarlenDescriptor(_FlashSdpaVarlenDescriptor):
     """As `PackedDescriptor`; dropout_p of the weights are dropped."""
     def __init__(self, *, batch_size: SupportsIndex, total_q: SupportsIndex, num_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, max_seqlen_q: SupportsIndex | None = None, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'bottom_right', window_left: SupportsIndex | None = None, window_right: SupportsIndex | None = None, softcap: SupportsFloat = 0.0, num_kv_heads: SupportsIndex | None = None, element: DType, total_k: SupportsIndex, max_seqlen_k: SupportsIndex | None = None, dropout_p: SupportsFloat = 0.0) -> None: ...
+class IndexerLogitsDescriptor(_IndexerLogitsDescriptor):
+    """num_queries queries of num_heads heads of d columns, against num_pages pages of page_size keys."""
+    def __init__(self, *, num_queries: SupportsIndex, num_heads: SupportsIndex, d: SupportsIndex, num_pages: SupportsIndex, page_size: SupportsIndex, batch_size: SupportsIndex = 0, max_pages: SupportsIndex = 0, element: DType) -> None: ...
+class IndexerTopkDescriptor(_IndexerTopkDescriptor):
+    """As IndexerLogitsDescriptor; top_k: the length of lists, of which a query may see fewer keys."""
+    def __init__(self, *, num_queries: SupportsIndex, num_heads: SupportsIndex, d: SupportsIndex, num_pages: SupportsIndex, page_size: SupportsIndex, batch_size: SupportsIndex = 0, max_pages: SupportsIndex = 0, element: DType, top_k: SupportsIndex = 2048) -> None: ...
 class KvCacheAppendDescriptor(_KvCacheAppendDescriptor):
     """new_len rows of d_k (keys) and d_v (values) elements a head, into caches of max_cache_len rows."""
     def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, new_len: SupportsIndex, max_cache_len: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, element: DType) -> None: ...
@@ -1866,6 +1878,10 @@ def flash_sdpa_varlen(q: Array, k: Array, v: Array, cu_seqlens_q: Array, cu_seql
     """softmax(s) v of s = scale · q kᵀ within each sequence, last query at last key (bottom right, FlashAttention's)."""
 def flash_sdpa_varlen_backward(q: Array, k: Array, v: Array, y: Array, lse: Array, dy: Array, cu_seqlens_q: Array, cu_seqlens_k: Array, *, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'bottom_right', window_left: int | None = None, window_right: int | None = None, softcap: float = 0.0, slopes: Array | None = None, sinks: Array | None = None, dropout_p: float = 0.0, seed: Scalar | None = None, offset: Scalar = 0, return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, return_dsinks: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(dq, dk, dv, dsinks), those asked for, of `flash_sdpa_varlen`, last query at last key (bottom right)."""
+def indexer_logits(q: Array, k: Array, w: Array, k_scale: Array | None = None, starts: Array | None = None, ends: Array | None = None, page_table: Array | None = None, batch_indices: Array | None = None, *, num_queries: int = ..., num_heads: int = ..., d: int = ..., num_pages: int = ..., page_size: int = ..., batch_size: int = ..., max_pages: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """logits[t, s] = k_scale[s] Σ_h w[t, h] max(q[t, h] · k[s], 0) for the keys that query t sees, else -inf."""
+def indexer_topk(q: Array, k: Array, w: Array, k_scale: Array | None = None, starts: Array | None = None, ends: Array | None = None, page_table: Array | None = None, batch_indices: Array | None = None, *, num_queries: int = ..., num_heads: int = ..., d: int = ..., num_pages: int = ..., page_size: int = ..., batch_size: int = ..., max_pages: int = ..., top_k: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """indices[t] = the top_k keys of the largest logits that query t sees, in ascending order, then -1."""
 def kv_cache_append(k_new: Array, v_new: Array, cache_offsets: Array, k_cache: Array, v_cache: Array, *, batch_size: int = ..., num_heads: int = ..., new_len: int = ..., max_cache_len: int = ..., d_k: int = ..., d_v: int = ..., layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """k_cache[b, h, cache_offsets[b] + l] = k_new[b, h, l], and values likewise."""
 @overload
