@@ -117,12 +117,18 @@ from .ops.attention.indexer.indexer_topk import IndexerTopkPlan as IndexerTopkPl
 from .ops.attention.mla.mla_decode import MlaDecodeArgs as MlaDecodeArgs
 from .ops.attention.mla.mla_decode import MlaDecodeDescriptor as _MlaDecodeDescriptor
 from .ops.attention.mla.mla_decode import MlaDecodePlan as MlaDecodePlan
+from .ops.attention.mla.mla_decode_fp8 import MlaDecodeFp8Args as MlaDecodeFp8Args
+from .ops.attention.mla.mla_decode_fp8 import MlaDecodeFp8Descriptor as _MlaDecodeFp8Descriptor
+from .ops.attention.mla.mla_decode_fp8 import MlaDecodeFp8Plan as MlaDecodeFp8Plan
 from .ops.attention.mla.mla_kv_append import MlaKvAppendArgs as MlaKvAppendArgs
 from .ops.attention.mla.mla_kv_append import MlaKvAppendDescriptor as _MlaKvAppendDescriptor
 from .ops.attention.mla.mla_kv_append import MlaKvAppendPlan as MlaKvAppendPlan
 from .ops.attention.mla.mla_sparse import MlaSparseArgs as MlaSparseArgs
 from .ops.attention.mla.mla_sparse import MlaSparseDescriptor as _MlaSparseDescriptor
 from .ops.attention.mla.mla_sparse import MlaSparsePlan as MlaSparsePlan
+from .ops.attention.mla.mla_sparse_fp8 import MlaSparseFp8Args as MlaSparseFp8Args
+from .ops.attention.mla.mla_sparse_fp8 import MlaSparseFp8Descriptor as _MlaSparseFp8Descriptor
+from .ops.attention.mla.mla_sparse_fp8 import MlaSparseFp8Plan as MlaSparseFp8Plan
 from .ops.attention.packed.batch_ragged_prefill import BatchRaggedPrefillArgs as BatchRaggedPrefillArgs
 from .ops.attention.packed.batch_ragged_prefill import BatchRaggedPrefillDescriptor as _BatchRaggedPrefillDescriptor
 from .ops.attention.packed.batch_ragged_prefill import BatchRaggedPrefillPlan as BatchRaggedPrefillPlan
@@ -1779,11 +1785,17 @@ class KvCacheAppendDescriptor(_KvCacheAppendDescriptor):
 class MlaDecodeDescriptor(_MlaDecodeDescriptor):
     """num_queries queries of each of batch_size sequences, against num_pages pages of page_size cells of `width`."""
     def __init__(self, *, batch_size: SupportsIndex, num_queries: SupportsIndex, num_heads: SupportsIndex, num_pages: SupportsIndex, page_size: SupportsIndex, width: SupportsIndex, scale: SupportsFloat, d_rope: SupportsIndex = 64, max_pages: SupportsIndex = 0, num_indices: SupportsIndex = 0, max_cache_len: SupportsIndex | None = None, element: DType) -> None: ...
+class MlaDecodeFp8Descriptor(_MlaDecodeFp8Descriptor):
+    """As MlaDecodeDescriptor, whose `width` is that of queries; d_latent is a multiple of 128."""
+    def __init__(self, *, batch_size: SupportsIndex, num_queries: SupportsIndex, num_heads: SupportsIndex, num_pages: SupportsIndex, page_size: SupportsIndex, width: SupportsIndex, scale: SupportsFloat, d_rope: SupportsIndex = 64, max_pages: SupportsIndex = 0, num_indices: SupportsIndex = 0, max_cache_len: SupportsIndex | None = None, element: DType) -> None: ...
 class MlaKvAppendDescriptor(_MlaKvAppendDescriptor):
     """num_tokens new tokens of batch_size sequences, into num_pages pages of page_size cells of d_latent + d_rope."""
     def __init__(self, *, batch_size: SupportsIndex, num_tokens: SupportsIndex, num_pages: SupportsIndex, page_size: SupportsIndex, d_latent: SupportsIndex, d_rope: SupportsIndex, pairing: Literal['half', 'interleaved'] = 'half', base: SupportsFloat = 10000.0, eps: SupportsFloat = 1e-06, weight_element: DType | None = None, element: DType, max_pages: SupportsIndex = 0, num_indices: SupportsIndex = 0) -> None: ...
 class MlaSparseDescriptor(_MlaSparseDescriptor):
     """num_queries queries, each with a list of top_k cells, of num_pages pages of page_size cells of `width` columns."""
+    def __init__(self, *, num_queries: SupportsIndex, num_heads: SupportsIndex, num_pages: SupportsIndex, page_size: SupportsIndex, width: SupportsIndex, top_k: SupportsIndex, scale: SupportsFloat, d_rope: SupportsIndex = 64, batch_size: SupportsIndex = 0, max_pages: SupportsIndex = 0, element: DType) -> None: ...
+class MlaSparseFp8Descriptor(_MlaSparseFp8Descriptor):
+    """As MlaSparseDescriptor, whose `width` is that of queries; d_latent is a multiple of 128."""
     def __init__(self, *, num_queries: SupportsIndex, num_heads: SupportsIndex, num_pages: SupportsIndex, page_size: SupportsIndex, width: SupportsIndex, top_k: SupportsIndex, scale: SupportsFloat, d_rope: SupportsIndex = 64, batch_size: SupportsIndex = 0, max_pages: SupportsIndex = 0, element: DType) -> None: ...
 class PackedDescriptor(_PackedDescriptor):
     """The keys are packed too, into total_k rows; `max_seqlen_k` is to them what `max_seqlen_q` is to the queries."""
@@ -1889,6 +1901,11 @@ def mla_decode(q: A, cache: Array, page_table: Array | None = None, lengths: Arr
 @overload
 def mla_decode(q: Array, cache: Array, page_table: Array | None = None, lengths: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, *, batch_size: int = ..., num_queries: int = ..., num_heads: int = ..., num_pages: int = ..., page_size: int = ..., width: int = ..., scale: float = ..., d_rope: int = 64, max_pages: int = ..., num_indices: int = ..., max_cache_len: int | None = None, return_lse: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y = softmax(scale · q cᵀ) c[:, : d_latent] for a sequence's last tokens, over the cells c that its pages hold."""
+@overload
+def mla_decode_fp8(q: A, cache: Array, page_table: Array | None = None, lengths: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, *, batch_size: int = ..., num_queries: int = ..., num_heads: int = ..., num_pages: int = ..., page_size: int = ..., width: int = ..., scale: float = ..., d_rope: int = 64, max_pages: int = ..., num_indices: int = ..., max_cache_len: int | None = None, return_lse: Literal[False] = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A: ...
+@overload
+def mla_decode_fp8(q: Array, cache: Array, page_table: Array | None = None, lengths: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, *, batch_size: int = ..., num_queries: int = ..., num_heads: int = ..., num_pages: int = ..., page_size: int = ..., width: int = ..., scale: float = ..., d_rope: int = 64, max_pages: int = ..., num_indices: int = ..., max_cache_len: int | None = None, return_lse: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y = softmax(scale · q cᵀ) c[:, : d_latent] as `MlaDecodePlan`, over cells of FlashMLA's fp8 records."""
 def mla_kv_append(latent: A, k_rope: Array, cache: Array, weight: Array | None = None, positions: Array | None = None, inv_freq: Array | None = None, page_table: Array | None = None, cache_offsets: Array | None = None, token_indptr: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, *, batch_size: int = ..., num_tokens: int = ..., num_pages: int = ..., page_size: int = ..., d_latent: int = ..., d_rope: int = ..., pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, eps: float = 1e-06, weight_element: DType | None = None, max_pages: int = ..., num_indices: int = ..., scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """cache[page, cell] = [rms_norm(latent[t]) · weight, rope(k_rope[t])] where page and cell are the place of token t."""
 @overload
@@ -1896,6 +1913,11 @@ def mla_sparse(q: A, cache: Array, indices: Array, lengths: Array | None = None,
 @overload
 def mla_sparse(q: Array, cache: Array, indices: Array, lengths: Array | None = None, page_table: Array | None = None, batch_indices: Array | None = None, sinks: Array | None = None, *, num_queries: int = ..., num_heads: int = ..., num_pages: int = ..., page_size: int = ..., width: int = ..., top_k: int = ..., scale: float = ..., d_rope: int = 64, batch_size: int = ..., max_pages: int = ..., return_lse: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y[t, h] = softmax(scale · q[t, h] cᵀ) c[:, : d_latent] over the cells c that indices[t] lists."""
+@overload
+def mla_sparse_fp8(q: A, cache: Array, indices: Array, lengths: Array | None = None, page_table: Array | None = None, batch_indices: Array | None = None, sinks: Array | None = None, *, num_queries: int = ..., num_heads: int = ..., num_pages: int = ..., page_size: int = ..., width: int = ..., top_k: int = ..., scale: float = ..., d_rope: int = 64, batch_size: int = ..., max_pages: int = ..., return_lse: Literal[False] = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A: ...
+@overload
+def mla_sparse_fp8(q: Array, cache: Array, indices: Array, lengths: Array | None = None, page_table: Array | None = None, batch_indices: Array | None = None, sinks: Array | None = None, *, num_queries: int = ..., num_heads: int = ..., num_pages: int = ..., page_size: int = ..., width: int = ..., top_k: int = ..., scale: float = ..., d_rope: int = 64, batch_size: int = ..., max_pages: int = ..., return_lse: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[t, h] = softmax(scale · q[t, h] cᵀ) c[:, : d_latent] as `MlaSparsePlan`, over cells of FlashMLA's fp8 records."""
 def multi_head_attention_forward(query: Array, key: Array, value: Array, embed_dim_to_check: int, num_heads: int, in_proj_weight: Array | None, in_proj_bias: Array | None, bias_k: Array | None, bias_v: Array | None, add_zero_attn: bool, dropout_p: float, out_proj_weight: Array, out_proj_bias: Array | None, training: bool = True, key_padding_mask: Array | None = None, need_weights: bool = True, attn_mask: Array | None = None, use_separate_proj_weight: bool = False, q_proj_weight: Array | None = None, k_proj_weight: Array | None = None, v_proj_weight: Array | None = None, static_k: Any = None, static_v: Any = None, average_attn_weights: bool = True, is_causal: bool = False, *, seed: Scalar | None = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(y [L, N, E], weights or None), torch.nn.functional.multi_head_attention_forward with its order of parameters."""
 def paged_kv_append(k_new: Array, v_new: Array, k_cache: Array, v_cache: Array, page_table: Array | None = None, cache_offsets: Array | None = None, token_indptr: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, slot_mapping: Array | None = None, *, batch_size: int = ..., num_tokens: int = ..., num_heads: int = ..., num_pages: int = ..., page_size: int = ..., d_k: int = ..., d_v: int = ..., max_pages: int = ..., num_indices: int = ..., layout: str = 'hnd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:

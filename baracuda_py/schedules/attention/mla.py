@@ -74,10 +74,11 @@ class Rows:
 
     def __init__(
         self, name: str, source: str, fields: Mapping[str, Any], values: Callable[[Problem, int], Mapping[str, Any]],
-        sizes: Callable[[Problem], Sizes], split_keys: int = SPLIT,
+        sizes: Callable[[Problem], Sizes], split_keys: int = SPLIT, records: bool = False,
     ) -> None:  # fmt: skip
         self.split, self.merge = params(name, fields, split_keys)
-        self.source, self.values, self.sizes, self.split_keys = source, values, sizes, split_keys
+        self.source = f"mla::{source}<mla::{'Fp8Record' if records else 'Plain'}>"
+        self.values, self.sizes, self.split_keys, self.records = values, sizes, split_keys, records
 
     def _geometry(
         self, p: Problem, kernel: str, rows: int, axes: Mapping[str, Any], smem: int, threads: int = THREADS
@@ -96,7 +97,8 @@ class Rows:
             "parts": 0, "stats": stats, "scale": scale["scale"], "max_len": sizes.keys, "splits": splits,
             "queries": sizes.queries, "heads": desc.num_heads, "d_latent": desc.d_latent,
         }  # fmt: skip
-        pieces = desc.d_latent % 8 == 0 and wide(p.q, p.cache) == 0b11
+        whole = 512 if self.records else 8  # columns of which all parts of a cell are whole pieces of 16 bytes
+        pieces = desc.d_latent % whole == 0 and desc.d_rope % 8 == 0 and wide(p.q, p.cache) == 0b11
         split = {
             "q_stride": _strides(p.q), "cache_stride": p.cache.strides[:-1], "sign": scale["sign"], "tiles": tiles,
             "d_rope": desc.d_rope, "wide": int(pieces), **shared,
@@ -111,6 +113,11 @@ class Rows:
             )
         workspace = stats + aligned(sizes.each * count * splits * 2 * size)
         return Geometry(tuple(s for s in steps if s.grid[0]), workspace, layout(p.q, p.cache, p.y))
+
+    @property
+    def elements(self) -> tuple[ElementKind, ...]:
+        """What the rows of tensor cores take; records have their rope in bfloat16."""
+        return (ElementKind.BF16,) if self.records else HALVES
 
     def _merge(self) -> Kernel:
         return Kernel("merge", f"mla_decode_merge<{{T}}, {self.source}>", self.merge, threads=THREADS)
@@ -139,11 +146,12 @@ class Rows:
             tiles = WGMMA_STAGES * (2 * WGMMA_KEYS * d + panel) + panel
             each = 4 * WGMMA_ROWS + WGMMA_KEYS  # of a stage: factors, which keys there are
             smem = 896 + tiles + 16 * WGMMA_KEYS + WGMMA_STAGES * each + 32
+            smem += WGMMA_KEYS * d // 16 * 20 if self.records else 0  # codes of a tile, and the scale of each 16
             return self._geometry(p, "wgmma", WGMMA_ROWS, {"D": d}, smem, WGMMA_THREADS)
 
         call = f"mla_decode_wgmma<{{T}}, {{D}}, {self.source}>"
         return Variant(
-            "split_k_wgmma", geometry, source="attention/mla/mla_decode_wgmma.cu", elements=HALVES,
+            "split_k_wgmma", geometry, source="attention/mla/mla_decode_wgmma.cu", elements=self.elements,
             design=ArchSku.SM90A,
             kernels=(Kernel("wgmma", call, self.split, {"D": LATENTS}, WGMMA_THREADS, min_blocks=1), self._merge()),
             guarantee=replace(TENSOR_CORES, order="wgmma"),
@@ -159,7 +167,8 @@ class Rows:
 
         call = f"mla_decode_mma<{{T}}, {{D}}, {self.source}>"
         return Variant(
-            "split_k_mma", geometry, source="attention/mla/mla_decode_mma.cu", elements=HALVES, design=ArchSku.SM80,
+            "split_k_mma", geometry, source="attention/mla/mla_decode_mma.cu", elements=self.elements,
+            design=ArchSku.SM80,
             kernels=(Kernel("mma", call, self.split, {"D": LATENTS}, threads=THREADS, min_blocks=1), self._merge()),
             guarantee=replace(TENSOR_CORES, order="mma"),
         )  # fmt: skip

@@ -1,11 +1,12 @@
-// indexer_simt     logits of the lightning indexer for f32 and f64, see indexer.cuh: a warp a query and key. A lane has
-//                  every 32nd column of each product, which a butterfly adds; heads are added in order.
-// indexer_select   the top_k keys of each query by logit, in the order of their numbers, then -1: a block a query. Nothing
-//                  is rounded.
+// indexer    logits of the lightning indexer for f32 and f64, and the choice of each query's keys, see indexer.cuh.
 //
-// The rank of the worst key that is chosen is found by histograms of its digits, the highest first (radix select), over
-// the query's logits in memory; then a pass in the order of keys lists what is better, and of its equals the first ones.
-// NaN is above every number, zeros are equal, and -inf is never listed.
+// indexer_simt: a warp a query and key. A lane has every 32nd column of each product, which a butterfly adds; heads are
+// added in order.
+//
+// indexer_select: the top_k keys of a query by logit, in the order of their numbers, then -1; a block a query. Nothing is
+// rounded. The rank of the worst key that is chosen is found by histograms of its digits, the highest first (radix
+// select), over the query's logits in memory; then a pass in the order of keys lists what is better, and of its equals the
+// first ones. NaN is above every number, zeros are equal, and -inf is never listed.
 #include "attention/indexer/indexer.cuh"
 
 namespace baracuda {

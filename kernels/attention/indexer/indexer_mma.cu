@@ -13,7 +13,7 @@
 namespace baracuda {
 namespace indexer {
 
-constexpr int depth = 128, mma_threads = 256;
+constexpr int depth = 128, indexer_threads = 256;
 
 template <class T> struct Multiplied_ {
   using type = T;
@@ -74,15 +74,15 @@ struct Keys {
 template <class T> struct Heads {
   using M = multiplied_t<T>;
   static constexpr bool direct = is_same<T, M>;
-  static constexpr int pieces = depth / 8, each = step_heads * pieces / mma_threads;
+  static constexpr int pieces = depth / 8, each = step_heads * pieces / indexer_threads;
   T* const bytes;  // of fp8
 
   // Where piece n of the thread comes to.
-  BARACUDA_D static int row(int n) { return (static_cast<int>(threadIdx.x) + n * mma_threads) / pieces; }
+  BARACUDA_D static int row(int n) { return (static_cast<int>(threadIdx.x) + n * indexer_threads) / pieces; }
   BARACUDA_D static M* place(M* tile, int n) { return tile + tile::at<depth>(row(n), threadIdx.x % pieces); }
   BARACUDA_D T* way(M* tile, int n) const {
     if constexpr (direct) return place(tile, n);
-    else return bytes + 8 * (threadIdx.x + n * mma_threads);
+    else return bytes + 8 * (threadIdx.x + n * indexer_threads);
   }
 
   template <class P> BARACUDA_D void load(const P& p, M* tile, float* weights, i64 t, int first) const {

@@ -8,6 +8,7 @@
 // which begin at multiples of it, so that the order of a row's sums follows from the positions that it sees alone: keys
 // that a row does not see add exact zeros.
 //
+// K::Record           how a cell is stored (latent_records.cuh)
 // K::first(p)         the first entry of this launch
 // K::Sequence<P>      the keys of an entry: seen(p, i), how many query i sees; report(p), of bad tables in a checked run
 // K::Cell<P>          where the cell of a position is: `look` starts what is read for it, which nothing waits for before
@@ -23,6 +24,11 @@ namespace baracuda {
 namespace mla {
 
 constexpr i64 nowhere = numeric<i64>::lowest();
+
+struct Plain {  // a cell is its columns
+  static constexpr bool plain = true;
+  template <class T> using Stored = T;
+};
 
 // The rows and keys of a block: tiles of rows lie next to each other, so that blocks that read the same keys run at
 // about the same time.

@@ -10,7 +10,8 @@ namespace mla {
 
 enum ListTable { list_lengths = own_lists };
 
-struct InList {
+template <class R> struct InList {
+  using Record = R;
   static constexpr bool sinks = true;
   template <class P> BARACUDA_D static i64 first(const P& p) { return p.first_query; }
   // Scores are multiplied by the scale later.

@@ -8,7 +8,8 @@ namespace mla {
 
 enum LatentTable { lengths = own_tables };
 
-struct InPages {
+template <class R> struct InPages {
+  using Record = R;
   static constexpr bool sinks = false;
   template <class P> BARACUDA_D static i64 first(const P&) { return 0; }
   template <class A, class P> BARACUDA_D static A sink(const P&, int) { return -numeric<A>::infinity(); }

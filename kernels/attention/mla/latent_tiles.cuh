@@ -6,6 +6,7 @@
 // which d_rope do; the others are zeros.
 #include "attention/mla/latent_list.cuh"
 #include "attention/mla/latent_pages.cuh"
+#include "attention/mla/latent_records.cuh"
 #include "attention/flash_tiles.cuh"
 
 namespace baracuda {
@@ -59,15 +60,17 @@ template <int KEYS, int D, int THREADS, class T, class K, class P> struct CellCo
   }
   // Starts the copies of the next tile; there[key] becomes whether the tile has it.
   BARACUDA_D void copy(T* tile, u8* there) {
-    const T* const any = static_cast<const T*>(p.pages == 0 ? p.q : p.cache);
+    using Stored = typename K::Record::template Stored<T>;
+    const Stored* const any = static_cast<const Stored*>(p.pages == 0 ? p.q : p.cache);
 #pragma unroll
     for (int n = 0; n < EACH; ++n) {
       const int row = thread / 8 + n * (THREADS / 8);
       const i64 at = cells[n].find(p, share.sequence, k0 + row < share.end);
       const bool found = at != nowhere;
       if (thread % 8 == 0) there[row] = found;
-      copy_row<KEYS, D>(p, tile, tile + D * KEYS, row, thread % 8, found ? static_cast<const T*>(p.cache) + at : any,
-                        found);
+      const Stored* const from = found ? static_cast<const Stored*>(p.cache) + at : any;
+      if constexpr (K::Record::plain) copy_row<KEYS, D>(p, tile, tile + D * KEYS, row, thread % 8, from, found);
+      else K::Record::template copy_row<KEYS, D>(p, tile, tile + D * KEYS, row, thread % 8, from, found);
     }
     cp_async_commit();
     k0 += KEYS;

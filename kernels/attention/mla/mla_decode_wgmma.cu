@@ -39,6 +39,11 @@ template <class T, int D> struct Latents {
   BARACUDA_D u8* there(int stage) const {  // whether a tile has a key
     return reinterpret_cast<u8*>(found(2)) + stage * KEYS;
   }
+  // Of records: codes of the tile to come, and the scale of each 16 of them.
+  BARACUDA_D uint4* codes(int half) const {
+    return reinterpret_cast<uint4*>(there(STAGES)) + half * (KEYS * HALF / 16);
+  }
+  BARACUDA_D float* scales(int half) const { return reinterpret_cast<float*>(codes(2)) + half * (KEYS * HALF / 16); }
 };
 
 // ---- the warpgroup of scores: lane rows `low` and `low` + 8, keys 8 n + 2 (lane % 4) and the next --------------------
@@ -169,7 +174,10 @@ template <class T, int D, class K, class P> struct Copies {
   }
   // Starts the copies of this half, in a group of their own.
   BARACUDA_D void copy(i64 k0, int stage) const {
-    if (k0 < share.end) {
+    if constexpr (!K::Record::plain) {  // codes wait outside the stages until the next call
+      if (k0 > share.begin && k0 - KEYS < share.end) decode(stage == 0 ? L::STAGES - 1 : stage - 1);
+      if (k0 < share.end) copy_codes(stage);
+    } else if (k0 < share.end) {
       T* const tile = at.tile(stage);
       const T* const cache = static_cast<const T*>(p.cache);
       const T* const any = static_cast<const T*>(p.pages == 0 ? p.q : p.cache);
@@ -184,6 +192,49 @@ template <class T, int D, class K, class P> struct Copies {
       }
     }
     cp_async_commit();
+  }
+  // Of records: starts the copies of the codes and scales of a tile, and of its rope to the stage. A thread decodes the 16
+  // codes of a row that it has copied.
+  static constexpr int EACH = L::HALF / 16;  // of a row
+  BARACUDA_D void copy_codes(int stage) const {
+    const u8* const cache = static_cast<const u8*>(p.cache);
+    const u8* const any = static_cast<const u8*>(p.pages == 0 ? p.q : p.cache);
+#pragma unroll 1
+    for (int n = thread; n < KEYS * EACH; n += 128) {
+      const i64 offset = at.offsets()[half][n / EACH];
+      const int column = half * L::HALF + n % EACH * 16;
+      const bool found = offset != nowhere && column < p.d_latent;
+      const u8* const from = found ? cache + offset : any;
+      const int code = found ? column : 0, scale = found ? K::Record::scale_at(p, column) : 0;
+      if (p.wide) {
+        cp_async_16(at.codes(half) + n, from + code, found);
+        cp_async<4>(at.scales(half) + n, from + scale, found ? 4 : 0);
+      } else {
+        copy_bytes<16>(at.codes(half) + n, from + code, found ? 16 : 0);
+        copy_bytes<4>(at.scales(half) + n, from + scale, found ? 4 : 0);
+      }
+    }
+    if (half != 0) return;
+#pragma unroll 1
+    for (int row = thread / 8; row < KEYS; row += 16) {
+      const i64 offset = at.offsets()[half][row];
+      const bool found = offset != nowhere;
+      K::Record::copy_rope(p, at.tile(stage) + D * KEYS, row, thread % 8, found ? cache + offset : any, found);
+    }
+  }
+  BARACUDA_D void decode(int stage) const {
+    cp_async_wait<0>();
+    T* const tile = at.tile(stage) + half * L::HALF * KEYS;
+#pragma unroll 1
+    for (int n = thread; n < KEYS * EACH; n += 128) {
+      const int row = n / EACH, column = n % EACH * 16;
+      const uint4 codes = at.codes(half)[n];
+      const float scale = at.scales(half)[n];
+      T* const panel = tile + column / 64 * (64 * KEYS);
+      const int piece = column % 64 / 8;
+      *reinterpret_cast<uint4*>(panel + tile::at<64>(row, piece)) = decode_eight<T>(uint2{codes.x, codes.y}, scale);
+      *reinterpret_cast<uint4*>(panel + tile::at<64>(row, piece + 1)) = decode_eight<T>(uint2{codes.z, codes.w}, scale);
+    }
   }
   BARACUDA_D void meet() const { sync_threads<128>(outputs_meet + half); }
   // All but the newest PENDING tiles are there: tell the warpgroup of scores.

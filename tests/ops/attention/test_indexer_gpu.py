@@ -1,4 +1,4 @@
-"""indexer_logits and indexer_topk on a GPU: DeepSeek's sizes; lists are the best of the logits, whatever the company."""
+"""indexer_logits and indexer_topk on a GPU: DeepSeek's sizes; lists are the best of the logits in any company."""
 
 from __future__ import annotations
 

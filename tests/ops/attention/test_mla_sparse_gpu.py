@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import baracuda_py as bc
+from baracuda_py.ops.attention.mla.mla_decode import mla_decode
+from baracuda_py.ops.attention.mla.mla_decode_fp8 import mla_decode_fp8
 from baracuda_py.ops.attention.mla.mla_sparse import mla_sparse
+from baracuda_py.ops.attention.mla.mla_sparse_fp8 import mla_sparse_fp8
+from baracuda_py.ops.attention.mla.records import decoded, encoded
 
 pytestmark = pytest.mark.gpu
 
@@ -64,3 +69,21 @@ def test_a_captured_graph_follows_the_lists() -> None:
         want = mla_sparse(q, cache, lists, scale=0.05)
         graph()
         assert graph.outputs.tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize("queries", [3, 90])
+def test_fp8_records_have_the_bits_of_decoded_cells(queries: int) -> None:
+    cupy, q, _, lists = make(queries, 128, 2048, "float32")
+    rng = np.random.default_rng(0)
+    cells = encoded(rng.standard_normal((64, 64, 512)).astype(ml_dtypes.bfloat16), rng.standard_normal((64, 64, 64)))
+    q = bc.cast(q, "bfloat16")
+    columns = bc.cast(cupy.asarray(decoded(cells, 512, np.float32)), "bfloat16")
+    cache = cupy.asarray(cells)
+    got = mla_sparse_fp8(q, cache, lists, scale=0.05, return_lse=True)
+    want = mla_sparse(q, columns, lists, scale=0.05, return_lse=True)
+    assert got[0].tobytes() == want[0].tobytes() and got[1].tobytes() == want[1].tobytes()
+    given = {"page_table": cupy.arange(64, dtype="int32")[None], "lengths": cupy.array([4001], dtype="int32")}
+    got, want = (
+        f(q[:1, None], held, **given, scale=0.05) for f, held in ((mla_decode_fp8, cache), (mla_decode, columns))
+    )
+    assert got.tobytes() == want.tobytes()

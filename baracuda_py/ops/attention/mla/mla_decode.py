@@ -139,13 +139,12 @@ def _benchmark(heads: int, batch: int, queries: int, length: int, page: int = 64
     )  # fmt: skip
 
 
-def _sizes(p: Problem) -> Sizes:
+def sizes(p: Problem) -> Sizes:
+    """What the kernels read of a problem."""
     return Sizes(p.desc.batch_size, p.desc.num_queries, p.desc.max_cache_len, each=p.desc.batch_size)
 
 
-ROWS = Rows(
-    "MlaDecode", "mla::InPages", table_fields(READ_TABLES), lambda p, first: table_params(p, READ_TABLES), _sizes
-)
+ROWS = Rows("MlaDecode", "InPages", table_fields(READ_TABLES), lambda p, first: table_params(p, READ_TABLES), sizes)
 
 
 class MlaDecodePlan(Plan):

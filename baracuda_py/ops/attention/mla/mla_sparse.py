@@ -141,27 +141,29 @@ def lists_in_torch(torch: Any, desc: Any) -> dict[str, Any]:
     return {"indices": torch.stack(lists).int()}
 
 
-_FIELDS = {
+FIELDS = {
     **list_fields("lengths"), "indices": "ptr", "sinks": "ptr", "index_stride": "i64", "sink_stride": "i64",
     "first_query": "i64",
 }  # fmt: skip
 
 
-def _values(p: Problem, first: int) -> dict[str, Any]:
+def values(p: Problem, first: int) -> dict[str, Any]:
+    """What the source of keys reads of the Params."""
     sink = 0 if p.sinks is None else p.sinks.strides[0]
     return {
         **list_params(p, "lengths"), "index_stride": p.indices.strides[0], "sink_stride": sink, "first_query": first
     }  # fmt: skip
 
 
-def _sizes(p: Problem) -> Sizes:
+def sizes(p: Problem) -> Sizes:
+    """What the kernels read of a problem."""
     desc = p.desc
     splits = -(-desc.top_k // LIST_SPLIT)
     query = max(desc.num_heads * splits * desc.d_latent * desc.element.acc.itemsize, 1)
     return Sizes(desc.num_queries, 1, desc.top_k, each=min(max(PARTS // query, 1), desc.num_queries))
 
 
-ROWS = Rows("MlaSparse", "mla::InList", _FIELDS, _values, _sizes, LIST_SPLIT)
+ROWS = Rows("MlaSparse", "InList", FIELDS, values, sizes, LIST_SPLIT)
 
 
 def _benchmark(heads: int, queries: int, pages: int = 2048, top_k: int = 2048) -> Benchmark:
