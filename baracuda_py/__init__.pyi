@@ -115,12 +115,27 @@ from .ops.attention.dense.sdpa import SdpaPlan as SdpaPlan
 from .ops.attention.dense.sdpa_backward import SdpaBackwardArgs as SdpaBackwardArgs
 from .ops.attention.dense.sdpa_backward import SdpaBackwardDescriptor as _SdpaBackwardDescriptor
 from .ops.attention.dense.sdpa_backward import SdpaBackwardPlan as SdpaBackwardPlan
+from .ops.attention.indexer.indexer_logits import IndexerLogitsArgs as IndexerLogitsArgs
+from .ops.attention.indexer.indexer_logits import IndexerLogitsDescriptor as _IndexerLogitsDescriptor
+from .ops.attention.indexer.indexer_logits import IndexerLogitsPlan as IndexerLogitsPlan
+from .ops.attention.indexer.indexer_topk import IndexerTopkArgs as IndexerTopkArgs
+from .ops.attention.indexer.indexer_topk import IndexerTopkDescriptor as _IndexerTopkDescriptor
+from .ops.attention.indexer.indexer_topk import IndexerTopkPlan as IndexerTopkPlan
 from .ops.attention.mla.mla_decode import MlaDecodeArgs as MlaDecodeArgs
 from .ops.attention.mla.mla_decode import MlaDecodeDescriptor as _MlaDecodeDescriptor
 from .ops.attention.mla.mla_decode import MlaDecodePlan as MlaDecodePlan
+from .ops.attention.mla.mla_decode_fp8 import MlaDecodeFp8Args as MlaDecodeFp8Args
+from .ops.attention.mla.mla_decode_fp8 import MlaDecodeFp8Descriptor as _MlaDecodeFp8Descriptor
+from .ops.attention.mla.mla_decode_fp8 import MlaDecodeFp8Plan as MlaDecodeFp8Plan
 from .ops.attention.mla.mla_kv_append import MlaKvAppendArgs as MlaKvAppendArgs
 from .ops.attention.mla.mla_kv_append import MlaKvAppendDescriptor as _MlaKvAppendDescriptor
 from .ops.attention.mla.mla_kv_append import MlaKvAppendPlan as MlaKvAppendPlan
+from .ops.attention.mla.mla_sparse import MlaSparseArgs as MlaSparseArgs
+from .ops.attention.mla.mla_sparse import MlaSparseDescriptor as _MlaSparseDescriptor
+from .ops.attention.mla.mla_sparse import MlaSparsePlan as MlaSparsePlan
+from .ops.attention.mla.mla_sparse_fp8 import MlaSparseFp8Args as MlaSparseFp8Args
+from .ops.attention.mla.mla_sparse_fp8 import MlaSparseFp8Descriptor as _MlaSparseFp8Descriptor
+from .ops.attention.mla.mla_sparse_fp8 import MlaSparseFp8Plan as MlaSparseFp8Plan
 from .ops.attention.packed.batch_ragged_prefill import BatchRaggedPrefillArgs as BatchRaggedPrefillArgs
 from .ops.attention.packed.batch_ragged_prefill import BatchRaggedPrefillDescriptor as _BatchRaggedPrefillDescriptor
 from .ops.attention.packed.batch_ragged_prefill import BatchRaggedPrefillPlan as BatchRaggedPrefillPlan
@@ -1789,15 +1804,30 @@ class FlashSdpaVarlenBackwardDescriptor(_FlashSdpaVarlenBackwardDescriptor):
 class FlashSdpaVarlenDescriptor(_FlashSdpaVarlenDescriptor):
     """As `PackedDescriptor`; dropout_p of the weights are dropped."""
     def __init__(self, *, batch_size: SupportsIndex, total_q: SupportsIndex, num_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, max_seqlen_q: SupportsIndex | None = None, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'bottom_right', window_left: SupportsIndex | None = None, window_right: SupportsIndex | None = None, softcap: SupportsFloat = 0.0, num_kv_heads: SupportsIndex | None = None, element: DType, total_k: SupportsIndex, max_seqlen_k: SupportsIndex | None = None, dropout_p: SupportsFloat = 0.0) -> None: ...
+class IndexerLogitsDescriptor(_IndexerLogitsDescriptor):
+    """num_queries queries of num_heads heads of d columns, against num_pages pages of page_size keys."""
+    def __init__(self, *, num_queries: SupportsIndex, num_heads: SupportsIndex, d: SupportsIndex, num_pages: SupportsIndex, page_size: SupportsIndex, batch_size: SupportsIndex = 0, max_pages: SupportsIndex = 0, element: DType) -> None: ...
+class IndexerTopkDescriptor(_IndexerTopkDescriptor):
+    """As IndexerLogitsDescriptor; top_k: the length of lists, of which a query may see fewer keys."""
+    def __init__(self, *, num_queries: SupportsIndex, num_heads: SupportsIndex, d: SupportsIndex, num_pages: SupportsIndex, page_size: SupportsIndex, batch_size: SupportsIndex = 0, max_pages: SupportsIndex = 0, element: DType, top_k: SupportsIndex = 2048) -> None: ...
 class KvCacheAppendDescriptor(_KvCacheAppendDescriptor):
     """new_len rows of d_k (keys) and d_v (values) elements a head, into caches of max_cache_len rows."""
     def __init__(self, *, batch_size: SupportsIndex, num_heads: SupportsIndex, new_len: SupportsIndex, max_cache_len: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, element: DType) -> None: ...
 class MlaDecodeDescriptor(_MlaDecodeDescriptor):
     """num_queries queries of each of batch_size sequences, against num_pages pages of page_size cells of `width`."""
     def __init__(self, *, batch_size: SupportsIndex, num_queries: SupportsIndex, num_heads: SupportsIndex, num_pages: SupportsIndex, page_size: SupportsIndex, width: SupportsIndex, scale: SupportsFloat, d_rope: SupportsIndex = 64, max_pages: SupportsIndex = 0, num_indices: SupportsIndex = 0, max_cache_len: SupportsIndex | None = None, element: DType) -> None: ...
+class MlaDecodeFp8Descriptor(_MlaDecodeFp8Descriptor):
+    """As MlaDecodeDescriptor, whose `width` is that of queries; d_latent is a multiple of 128."""
+    def __init__(self, *, batch_size: SupportsIndex, num_queries: SupportsIndex, num_heads: SupportsIndex, num_pages: SupportsIndex, page_size: SupportsIndex, width: SupportsIndex, scale: SupportsFloat, d_rope: SupportsIndex = 64, max_pages: SupportsIndex = 0, num_indices: SupportsIndex = 0, max_cache_len: SupportsIndex | None = None, element: DType) -> None: ...
 class MlaKvAppendDescriptor(_MlaKvAppendDescriptor):
     """num_tokens new tokens of batch_size sequences, into num_pages pages of page_size cells of d_latent + d_rope."""
     def __init__(self, *, batch_size: SupportsIndex, num_tokens: SupportsIndex, num_pages: SupportsIndex, page_size: SupportsIndex, d_latent: SupportsIndex, d_rope: SupportsIndex, pairing: Literal['half', 'interleaved'] = 'half', base: SupportsFloat = 10000.0, eps: SupportsFloat = 1e-06, weight_element: DType | None = None, element: DType, max_pages: SupportsIndex = 0, num_indices: SupportsIndex = 0) -> None: ...
+class MlaSparseDescriptor(_MlaSparseDescriptor):
+    """num_queries queries, each with a list of top_k cells, of num_pages pages of page_size cells of `width` columns."""
+    def __init__(self, *, num_queries: SupportsIndex, num_heads: SupportsIndex, num_pages: SupportsIndex, page_size: SupportsIndex, width: SupportsIndex, top_k: SupportsIndex, scale: SupportsFloat, d_rope: SupportsIndex = 64, batch_size: SupportsIndex = 0, max_pages: SupportsIndex = 0, element: DType) -> None: ...
+class MlaSparseFp8Descriptor(_MlaSparseFp8Descriptor):
+    """As MlaSparseDescriptor, whose `width` is that of queries; d_latent is a multiple of 128."""
+    def __init__(self, *, num_queries: SupportsIndex, num_heads: SupportsIndex, num_pages: SupportsIndex, page_size: SupportsIndex, width: SupportsIndex, top_k: SupportsIndex, scale: SupportsFloat, d_rope: SupportsIndex = 64, batch_size: SupportsIndex = 0, max_pages: SupportsIndex = 0, element: DType) -> None: ...
 class PackedDescriptor(_PackedDescriptor):
     """The keys are packed too, into total_k rows; `max_seqlen_k` is to them what `max_seqlen_q` is to the queries."""
     def __init__(self, *, batch_size: SupportsIndex, total_q: SupportsIndex, num_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, max_seqlen_q: SupportsIndex | None = None, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'bottom_right', window_left: SupportsIndex | None = None, window_right: SupportsIndex | None = None, softcap: SupportsFloat = 0.0, num_kv_heads: SupportsIndex | None = None, element: DType, total_k: SupportsIndex, max_seqlen_k: SupportsIndex | None = None) -> None: ...
@@ -1909,6 +1939,10 @@ def flash_sdpa_varlen(q: Array, k: Array, v: Array, cu_seqlens_q: Array, cu_seql
     """softmax(s) v of s = scale · q kᵀ within each sequence, last query at last key (bottom right, FlashAttention's)."""
 def flash_sdpa_varlen_backward(q: Array, k: Array, v: Array, y: Array, lse: Array, dy: Array, cu_seqlens_q: Array, cu_seqlens_k: Array, *, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'bottom_right', window_left: int | None = None, window_right: int | None = None, softcap: float = 0.0, slopes: Array | None = None, sinks: Array | None = None, dropout_p: float = 0.0, seed: Scalar | None = None, offset: Scalar = 0, return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, return_dsinks: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(dq, dk, dv, dsinks), those asked for, of `flash_sdpa_varlen`, last query at last key (bottom right)."""
+def indexer_logits(q: Array, k: Array, w: Array, k_scale: Array | None = None, starts: Array | None = None, ends: Array | None = None, page_table: Array | None = None, batch_indices: Array | None = None, *, num_queries: int = ..., num_heads: int = ..., d: int = ..., num_pages: int = ..., page_size: int = ..., batch_size: int = ..., max_pages: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """logits[t, s] = k_scale[s] Σ_h w[t, h] max(q[t, h] · k[s], 0) for the keys that query t sees, else -inf."""
+def indexer_topk(q: Array, k: Array, w: Array, k_scale: Array | None = None, starts: Array | None = None, ends: Array | None = None, page_table: Array | None = None, batch_indices: Array | None = None, *, num_queries: int = ..., num_heads: int = ..., d: int = ..., num_pages: int = ..., page_size: int = ..., batch_size: int = ..., max_pages: int = ..., top_k: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """indices[t] = the top_k keys of the largest logits that query t sees, in ascending order, then -1."""
 def kv_cache_append(k_new: Array, v_new: Array, cache_offsets: Array, k_cache: Array, v_cache: Array, *, batch_size: int = ..., num_heads: int = ..., new_len: int = ..., max_cache_len: int = ..., d_k: int = ..., d_v: int = ..., layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """k_cache[b, h, cache_offsets[b] + l] = k_new[b, h, l], and values likewise."""
 @overload
@@ -1916,8 +1950,23 @@ def mla_decode(q: A, cache: Array, page_table: Array | None = None, lengths: Arr
 @overload
 def mla_decode(q: Array, cache: Array, page_table: Array | None = None, lengths: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, *, batch_size: int = ..., num_queries: int = ..., num_heads: int = ..., num_pages: int = ..., page_size: int = ..., width: int = ..., scale: float = ..., d_rope: int = 64, max_pages: int = ..., num_indices: int = ..., max_cache_len: int | None = None, return_lse: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y = softmax(scale · q cᵀ) c[:, : d_latent] for a sequence's last tokens, over the cells c that its pages hold."""
+@overload
+def mla_decode_fp8(q: A, cache: Array, page_table: Array | None = None, lengths: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, *, batch_size: int = ..., num_queries: int = ..., num_heads: int = ..., num_pages: int = ..., page_size: int = ..., width: int = ..., scale: float = ..., d_rope: int = 64, max_pages: int = ..., num_indices: int = ..., max_cache_len: int | None = None, return_lse: Literal[False] = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A: ...
+@overload
+def mla_decode_fp8(q: Array, cache: Array, page_table: Array | None = None, lengths: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, *, batch_size: int = ..., num_queries: int = ..., num_heads: int = ..., num_pages: int = ..., page_size: int = ..., width: int = ..., scale: float = ..., d_rope: int = 64, max_pages: int = ..., num_indices: int = ..., max_cache_len: int | None = None, return_lse: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y = softmax(scale · q cᵀ) c[:, : d_latent] as `MlaDecodePlan`, over cells of FlashMLA's fp8 records."""
 def mla_kv_append(latent: A, k_rope: Array, cache: Array, weight: Array | None = None, positions: Array | None = None, inv_freq: Array | None = None, page_table: Array | None = None, cache_offsets: Array | None = None, token_indptr: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, *, batch_size: int = ..., num_tokens: int = ..., num_pages: int = ..., page_size: int = ..., d_latent: int = ..., d_rope: int = ..., pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, eps: float = 1e-06, weight_element: DType | None = None, max_pages: int = ..., num_indices: int = ..., scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """cache[page, cell] = [rms_norm(latent[t]) · weight, rope(k_rope[t])] where page and cell are the place of token t."""
+@overload
+def mla_sparse(q: A, cache: Array, indices: Array, lengths: Array | None = None, page_table: Array | None = None, batch_indices: Array | None = None, sinks: Array | None = None, *, num_queries: int = ..., num_heads: int = ..., num_pages: int = ..., page_size: int = ..., width: int = ..., top_k: int = ..., scale: float = ..., d_rope: int = 64, batch_size: int = ..., max_pages: int = ..., return_lse: Literal[False] = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A: ...
+@overload
+def mla_sparse(q: Array, cache: Array, indices: Array, lengths: Array | None = None, page_table: Array | None = None, batch_indices: Array | None = None, sinks: Array | None = None, *, num_queries: int = ..., num_heads: int = ..., num_pages: int = ..., page_size: int = ..., width: int = ..., top_k: int = ..., scale: float = ..., d_rope: int = 64, batch_size: int = ..., max_pages: int = ..., return_lse: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[t, h] = softmax(scale · q[t, h] cᵀ) c[:, : d_latent] over the cells c that indices[t] lists."""
+@overload
+def mla_sparse_fp8(q: A, cache: Array, indices: Array, lengths: Array | None = None, page_table: Array | None = None, batch_indices: Array | None = None, sinks: Array | None = None, *, num_queries: int = ..., num_heads: int = ..., num_pages: int = ..., page_size: int = ..., width: int = ..., top_k: int = ..., scale: float = ..., d_rope: int = 64, batch_size: int = ..., max_pages: int = ..., return_lse: Literal[False] = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A: ...
+@overload
+def mla_sparse_fp8(q: Array, cache: Array, indices: Array, lengths: Array | None = None, page_table: Array | None = None, batch_indices: Array | None = None, sinks: Array | None = None, *, num_queries: int = ..., num_heads: int = ..., num_pages: int = ..., page_size: int = ..., width: int = ..., top_k: int = ..., scale: float = ..., d_rope: int = 64, batch_size: int = ..., max_pages: int = ..., return_lse: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[t, h] = softmax(scale · q[t, h] cᵀ) c[:, : d_latent] as `MlaSparsePlan`, over cells of FlashMLA's fp8 records."""
 def moba_attention(q: Array, k: Array, v: Array, *, block_size: int = 512, top_k: int = 3, scale: float | None = None, layout: str = 'bhsd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """Causal attention of each query head to the top_k blocks whose mean key it likes best, its own always among them."""
 def multi_head_attention_forward(query: Array, key: Array, value: Array, embed_dim_to_check: int, num_heads: int, in_proj_weight: Array | None, in_proj_bias: Array | None, bias_k: Array | None, bias_v: Array | None, add_zero_attn: bool, dropout_p: float, out_proj_weight: Array, out_proj_bias: Array | None, training: bool = True, key_padding_mask: Array | None = None, need_weights: bool = True, attn_mask: Array | None = None, use_separate_proj_weight: bool = False, q_proj_weight: Array | None = None, k_proj_weight: Array | None = None, v_proj_weight: Array | None = None, static_k: Any = None, static_v: Any = None, average_attn_weights: bool = True, is_causal: bool = False, *, seed: Scalar | None = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:

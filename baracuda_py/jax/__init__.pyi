@@ -40,9 +40,14 @@ from baracuda_py import cascade_merge_states as cascade_merge_states
 from baracuda_py import copy_pages as copy_pages
 from baracuda_py import dot_product_attention as dot_product_attention
 from baracuda_py import flash_decoding as flash_decoding
+from baracuda_py import indexer_logits as indexer_logits
+from baracuda_py import indexer_topk as indexer_topk
 from baracuda_py import kv_cache_append as kv_cache_append
 from baracuda_py import mla_decode as mla_decode
+from baracuda_py import mla_decode_fp8 as mla_decode_fp8
 from baracuda_py import mla_kv_append as mla_kv_append
+from baracuda_py import mla_sparse as mla_sparse
+from baracuda_py import mla_sparse_fp8 as mla_sparse_fp8
 from baracuda_py import moba_attention as moba_attention
 from baracuda_py import multi_head_attention_forward as multi_head_attention_forward
 from baracuda_py import native_sparse_attention as native_sparse_attention

@@ -28,9 +28,14 @@ from baracuda_py import flash_sdpa as flash_sdpa
 from baracuda_py import flash_sdpa_backward as flash_sdpa_backward
 from baracuda_py import flash_sdpa_varlen as flash_sdpa_varlen
 from baracuda_py import flash_sdpa_varlen_backward as flash_sdpa_varlen_backward
+from baracuda_py import indexer_logits as indexer_logits
+from baracuda_py import indexer_topk as indexer_topk
 from baracuda_py import kv_cache_append as kv_cache_append
 from baracuda_py import mla_decode as mla_decode
+from baracuda_py import mla_decode_fp8 as mla_decode_fp8
 from baracuda_py import mla_kv_append as mla_kv_append
+from baracuda_py import mla_sparse as mla_sparse
+from baracuda_py import mla_sparse_fp8 as mla_sparse_fp8
 from baracuda_py import moba_attention as moba_attention
 from baracuda_py import multi_head_attention_forward as multi_head_attention_forward
 from baracuda_py import native_sparse_attention as native_sparse_attention

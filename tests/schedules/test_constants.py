@@ -81,7 +81,8 @@ _SHARED = {
     ("attention/cache/paged_places.cuh", "OwnTable"): [*APPEND_TABLES[len(PAGE_TABLES) :]],
     ("attention/paged.cuh", "PrefillTable"): [*READ_TABLES[len(PAGE_TABLES) :]],
     ("attention/paged/batch_paged_decode.cu", "OwnTable"): [*READ_TABLES[len(PAGE_TABLES) :]],
-    ("attention/mla/latent.cuh", "LatentTable"): [*READ_TABLES[len(PAGE_TABLES) :]],
+    ("attention/listed.cuh", "List"): ["list_pages", "list_sequences", "own_lists"],
+    ("attention/mla/latent_pages.cuh", "LatentTable"): [*READ_TABLES[len(PAGE_TABLES) :]],
 }  # fmt: skip
 _ENUMERATION = re.compile(r"\benum (?:class )?(\w*) *(?:: *\w+ *)?\{([^}]*)\}")
 

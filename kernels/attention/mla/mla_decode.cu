@@ -1,13 +1,15 @@
 // mla_decode   y[b, i, h] = sum_j softmax_j(scale q[b, i, h] c[b, j]) c[b, j, : d_latent],  j < length - n + i + 1
+// mla_sparse   y[t, h] = sum_j softmax_j(scale q[t, h] c_j) c_j[: d_latent],  c_j cell number j of query t's list
 //
 // f32 and f64. A block takes a split of keys and eight rows, a warp each, by tiles of keys in shared memory. A lane has
 // every 32nd column of its row's product with a key, which a butterfly adds, and of the outputs, which online softmax
 // adds key by key; keys that the row does not see are left out. mla_decode_merge adds the splits in order.
-#include "attention/mla/latent.cuh"
+#include "attention/mla/latent_list.cuh"
+#include "attention/mla/latent_pages.cuh"
 
 namespace baracuda {
 
-template <class T, int ROWS, int LATENT, class P> BARACUDA_D void mla_decode_simt(const P& p) {
+template <class T, int ROWS, int LATENT, class K, class P> BARACUDA_D void mla_decode_simt(const P& p) {
   using namespace mla;
   using A = acc_t<T>;
   constexpr int KEYS = 64 / sizeof(T), EACH = LATENT / warp_size;
@@ -16,7 +18,7 @@ template <class T, int ROWS, int LATENT, class P> BARACUDA_D void mla_decode_sim
   BARACUDA_DYNAMIC_SMEM(A, queries);  // [ROWS][width]
   const int width = p.d_latent + p.d_rope;
   A* const tile = queries + ROWS * width;  // [KEYS][width]
-  const Share<P> share(p, ROWS);
+  const Share<K, P> share(p, ROWS);
   if (share.begin >= share.end) return;
   const int lane = lane_id(), warp = static_cast<int>(threadIdx.x) / warp_size;
   const bool active = warp < share.count;
@@ -34,7 +36,7 @@ template <class T, int ROWS, int LATENT, class P> BARACUDA_D void mla_decode_sim
     const int keys = static_cast<int>(min<i64>(KEYS, share.end - k0));
     __syncthreads();  // all have read the tile before
     for (int n = warp; n < keys; n += ROWS) {
-      Cell<P> cell;
+      typename K::template Cell<P> cell;
       cell.look(p, share.sequence, k0 + n);
       const i64 at = cell.find(p, share.sequence, true);
       if (lane == 0) there[n] = at != nowhere;

@@ -1,4 +1,4 @@
-// mla_decode_mma   mla_decode on mma.sync: a block of eight warps takes a split of keys and 32 rows.
+// mla_decode_mma   mla_decode and mla_sparse on mma.sync: a block of eight warps takes a split of keys and 32 rows.
 //
 // A tile of 32 keys is loaded once, as keys and as values. Warp w computes the scores of 16 rows w / 4 with eight keys
 // w % 4, over the columns in two halves, as tensor cores truncate at every step of a long sum. Eight threads of a row
@@ -8,7 +8,7 @@
 
 namespace baracuda {
 
-template <class T, int D, class P> BARACUDA_D void mla_decode_mma(const P& p) {
+template <class T, int D, class K, class P> BARACUDA_D void mla_decode_mma(const P& p) {
   using namespace mla;
   constexpr int ROWS = mma_rows, KEYS = mma_keys, THREADS = 256, WIDTH = D + rope_columns, COLUMNS = D / 4,
                 PITCH = KEYS + 4;
@@ -18,13 +18,13 @@ template <class T, int D, class P> BARACUDA_D void mla_decode_mma(const P& p) {
   float* const scores = reinterpret_cast<float*>(weights + ROWS * KEYS);  // [ROWS][PITCH]
   float* const factors = scores + ROWS * PITCH;                           // [ROWS]
   __shared__ u8 there[KEYS];
-  const Share<P> share(p, ROWS);
+  const Share<K, P> share(p, ROWS);
   if (share.begin >= share.end) return;
 
   const int thread = static_cast<int>(threadIdx.x), warp = thread / warp_size, lane = lane_id();
   const int row0 = warp / 4 * 16, low = row0 + lane / 4, quarter = warp % 4;
   copy_queries<ROWS, D, THREADS>(p, share, queries, queries + ROWS * D);
-  CellCopies<KEYS, D, THREADS, T, P> cells(p, share, thread);
+  CellCopies<KEYS, D, THREADS, T, K, P> cells(p, share, thread);
 
   // Scores: the lane's rows `low` and `low` + 8, keys 8 quarter + 2 (lane % 4) and the next.
   const tile::Reader<64, false> query(queries + row0 * 64);

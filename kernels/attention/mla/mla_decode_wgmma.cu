@@ -1,4 +1,4 @@
-// mla_decode_wgmma   mla_decode on wgmma: a block of three warpgroups takes a split of keys and 64 rows.
+// mla_decode_wgmma   mla_decode and mla_sparse on wgmma: a block of three warpgroups takes a split of keys and 64 rows.
 //
 // A tile of 48 keys is loaded once, as keys and as values, into one of three stages. The first warpgroup holds the
 // queries as fragments, but for their rope columns, which are in shared memory. It computes a tile's scores and makes weights of
@@ -39,6 +39,11 @@ template <class T, int D> struct Latents {
   BARACUDA_D u8* there(int stage) const {  // whether a tile has a key
     return reinterpret_cast<u8*>(found(2)) + stage * KEYS;
   }
+  // Of records: codes of the tile to come, and the scale of each 16 of them.
+  BARACUDA_D uint4* codes(int half) const {
+    return reinterpret_cast<uint4*>(there(STAGES)) + half * (KEYS * HALF / 16);
+  }
+  BARACUDA_D float* scales(int half) const { return reinterpret_cast<float*>(codes(2)) + half * (KEYS * HALF / 16); }
 };
 
 // ---- the warpgroup of scores: lane rows `low` and `low` + 8, keys 8 n + 2 (lane % 4) and the next --------------------
@@ -98,8 +103,8 @@ BARACUDA_D void weigh(float (&s)[KEYS / 8][4], float (&row_max)[2], float (&row_
   }
 }
 
-template <class T, int D, class P>
-BARACUDA_D void make_weights(const P& p, const Share<P>& share, const Latents<T, D>& at) {
+template <class T, int D, class K, class P>
+BARACUDA_D void make_weights(const P& p, const Share<K, P>& share, const Latents<T, D>& at) {
   using L = Latents<T, D>;
   constexpr int ROWS = L::ROWS, KEYS = L::KEYS;
   const int row0 = static_cast<int>(threadIdx.x) / warp_size * 16, low = row0 + lane_id() / 4;
@@ -148,14 +153,14 @@ BARACUDA_D void make_weights(const P& p, const Share<P>& share, const Latents<T,
 
 // ---- a warpgroup of outputs: columns HALF half + 8 n + 2 (lane % 4) and the next of the lane's rows ------------------
 
-template <class T, int D, class P> struct Copies {
+template <class T, int D, class K, class P> struct Copies {
   using L = Latents<T, D>;
   static constexpr int KEYS = L::KEYS;
   const P& p;
-  const Share<P>& share;
+  const Share<K, P>& share;
   const L& at;
   const int half, thread;
-  Cell<P> cell;  // of the key that this thread looks up, one of the first KEYS threads
+  typename K::template Cell<P> cell;  // of the key that this thread looks up, one of the first KEYS threads
 
   BARACUDA_D void look(i64 k0) {
     if (thread < KEYS) cell.look(p, share.sequence, k0 + thread);
@@ -169,7 +174,10 @@ template <class T, int D, class P> struct Copies {
   }
   // Starts the copies of this half, in a group of their own.
   BARACUDA_D void copy(i64 k0, int stage) const {
-    if (k0 < share.end) {
+    if constexpr (!K::Record::plain) {  // codes wait outside the stages until the next call
+      if (k0 > share.begin && k0 - KEYS < share.end) decode(stage == 0 ? L::STAGES - 1 : stage - 1);
+      if (k0 < share.end) copy_codes(stage);
+    } else if (k0 < share.end) {
       T* const tile = at.tile(stage);
       const T* const cache = static_cast<const T*>(p.cache);
       const T* const any = static_cast<const T*>(p.pages == 0 ? p.q : p.cache);
@@ -185,6 +193,49 @@ template <class T, int D, class P> struct Copies {
     }
     cp_async_commit();
   }
+  // Of records: starts the copies of the codes and scales of a tile, and of its rope to the stage. A thread decodes the 16
+  // codes of a row that it has copied.
+  static constexpr int EACH = L::HALF / 16;  // of a row
+  BARACUDA_D void copy_codes(int stage) const {
+    const u8* const cache = static_cast<const u8*>(p.cache);
+    const u8* const any = static_cast<const u8*>(p.pages == 0 ? p.q : p.cache);
+#pragma unroll 1
+    for (int n = thread; n < KEYS * EACH; n += 128) {
+      const i64 offset = at.offsets()[half][n / EACH];
+      const int column = half * L::HALF + n % EACH * 16;
+      const bool found = offset != nowhere && column < p.d_latent;
+      const u8* const from = found ? cache + offset : any;
+      const int code = found ? column : 0, scale = found ? K::Record::scale_at(p, column) : 0;
+      if (p.wide) {
+        cp_async_16(at.codes(half) + n, from + code, found);
+        cp_async<4>(at.scales(half) + n, from + scale, found ? 4 : 0);
+      } else {
+        copy_bytes<16>(at.codes(half) + n, from + code, found ? 16 : 0);
+        copy_bytes<4>(at.scales(half) + n, from + scale, found ? 4 : 0);
+      }
+    }
+    if (half != 0) return;
+#pragma unroll 1
+    for (int row = thread / 8; row < KEYS; row += 16) {
+      const i64 offset = at.offsets()[half][row];
+      const bool found = offset != nowhere;
+      K::Record::copy_rope(p, at.tile(stage) + D * KEYS, row, thread % 8, found ? cache + offset : any, found);
+    }
+  }
+  BARACUDA_D void decode(int stage) const {
+    cp_async_wait<0>();
+    T* const tile = at.tile(stage) + half * L::HALF * KEYS;
+#pragma unroll 1
+    for (int n = thread; n < KEYS * EACH; n += 128) {
+      const int row = n / EACH, column = n % EACH * 16;
+      const uint4 codes = at.codes(half)[n];
+      const float scale = at.scales(half)[n];
+      T* const panel = tile + column / 64 * (64 * KEYS);
+      const int piece = column % 64 / 8;
+      *reinterpret_cast<uint4*>(panel + tile::at<64>(row, piece)) = decode_eight<T>(uint2{codes.x, codes.y}, scale);
+      *reinterpret_cast<uint4*>(panel + tile::at<64>(row, piece + 1)) = decode_eight<T>(uint2{codes.z, codes.w}, scale);
+    }
+  }
   BARACUDA_D void meet() const { sync_threads<128>(outputs_meet + half); }
   // All but the newest PENDING tiles are there: tell the warpgroup of scores.
   template <int PENDING> BARACUDA_D void announce() const {
@@ -196,8 +247,8 @@ template <class T, int D, class P> struct Copies {
 
 // 0 times infinity is NaN, but a value that a row does not see adds nothing: values that are not finite are added apart,
 // key by key, and cleared.
-template <class T, int D, class P>
-BARACUDA_D void fix_nonfinite(const Copies<T, D, P>& copies, float (&acc)[D / 16][4], int stage, i64 k0, int low) {
+template <class T, int D, class K, class P>
+BARACUDA_D void fix_nonfinite(const Copies<T, D, K, P>& copies, float (&acc)[D / 16][4], int stage, i64 k0, int low) {
   using L = Latents<T, D>;
   const P& p = copies.p;
   if (!hides(p, copies.share, k0 + L::KEYS)) return;
@@ -240,12 +291,12 @@ BARACUDA_D void fix_nonfinite(const Copies<T, D, P>& copies, float (&acc)[D / 16
   copies.meet();
 }
 
-template <class T, int D, class P>
-BARACUDA_D void add_outputs(const P& p, const Share<P>& share, const Latents<T, D>& at, int half) {
+template <class T, int D, class K, class P>
+BARACUDA_D void add_outputs(const P& p, const Share<K, P>& share, const Latents<T, D>& at, int half) {
   using L = Latents<T, D>;
   constexpr int KEYS = L::KEYS, HALF = L::HALF, STAGES = L::STAGES;
   const int thread = static_cast<int>(threadIdx.x) % 128, low = thread / warp_size * 16 + lane_id() / 4;
-  Copies<T, D, P> copies{p, share, at, half, thread, {}};
+  Copies<T, D, K, P> copies{p, share, at, half, thread, {}};
 #pragma unroll
   for (int stage = 0; stage < STAGES; ++stage) {
     copies.look(share.begin + stage * KEYS);
@@ -294,15 +345,15 @@ BARACUDA_D void add_outputs(const P& p, const Share<P>& share, const Latents<T, 
 
 }  // namespace mla
 
-template <class T, int D, class P> BARACUDA_D void mla_decode_wgmma(const P& p) {
+template <class T, int D, class K, class P> BARACUDA_D void mla_decode_wgmma(const P& p) {
   using namespace mla;
   BARACUDA_DYNAMIC_SMEM(T, shared);
   const Latents<T, D> at(shared);
   // In shared memory, as the outputs need the registers.
-  __shared__ __align__(8) unsigned char kept[sizeof(Share<P>)];
-  const Share<P>& share = *reinterpret_cast<const Share<P>*>(kept);
+  __shared__ __align__(8) unsigned char kept[sizeof(Share<K, P>)];
+  const Share<K, P>& share = *reinterpret_cast<const Share<K, P>*>(kept);
   {
-    const Share<P> made(p, Latents<T, D>::ROWS);
+    const Share<K, P> made(p, Latents<T, D>::ROWS);
     if (made.begin >= made.end) return;
     if (threadIdx.x == 0) memcpy(kept, &made, sizeof(made));
     __syncthreads();

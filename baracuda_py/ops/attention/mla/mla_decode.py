@@ -14,13 +14,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ....core import (
-    Args, Array, Descriptor, ElementKind, InvalidProblemError, Plan, Variant, element, extent, integer, number, operand,
-    output,
+    Args, Array, Descriptor, ElementKind, InvalidProblemError, Plan, Problem, Variant, element, extent, integer, number,
+    operand, output,
 )  # fmt: skip
 from ....calls.functional import functional
 from ....core.benchmark import FLOPS, OPERANDS, Benchmark
 from ....core.element import unrounded
-from ....schedules.attention.mla import Rows
+from ....schedules.attention.mla import Rows, Sizes
 from ..in_torch import attention, cached
 from ..paged.page_tables import (
     INDEX, READ_TABLES, cache_len, cells_of, check_lengths, random_ints, settle_cells, table_fields, table_params,
@@ -139,7 +139,12 @@ def _benchmark(heads: int, batch: int, queries: int, length: int, page: int = 64
     )  # fmt: skip
 
 
-ROWS = Rows("MlaDecode", table_fields(READ_TABLES), lambda p: table_params(p, READ_TABLES))
+def sizes(p: Problem) -> Sizes:
+    """What the kernels read of a problem."""
+    return Sizes(p.desc.batch_size, p.desc.num_queries, p.desc.max_cache_len, each=p.desc.batch_size)
+
+
+ROWS = Rows("MlaDecode", "InPages", table_fields(READ_TABLES), lambda p, first: table_params(p, READ_TABLES), sizes)
 
 
 class MlaDecodePlan(Plan):

@@ -1,0 +1,1 @@
+"""Ops of the lightning indexer, which chooses the keys of sparse attention."""
