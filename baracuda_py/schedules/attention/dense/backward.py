@@ -14,7 +14,7 @@ from typing import Any
 from ....core import ArchSku, Geometry, Kernel, Params, Problem, Step, Variant
 from ....core.params import Field
 from ....core.variant import aligned
-from ..score_terms import LEVELS, RESTS, TERMS, WINDOW, level, refuse_terms, terms, window
+from ..score_terms import LEVELS, RESTS, TERMS, WINDOW, level, refuse_terms, spares, terms, window
 from .backward_blocks import NARROW, PIPELINED, SM90A, WIDE, Blocks, Groups, Pipeline
 from .bias_gradients import BIASES, MMA_KERNELS, Rows, bias_steps
 from .forward import HALVES, TENSOR_CORES, head_dim, layout, strides, wide
@@ -22,7 +22,7 @@ from .lse_rests import DENSE_RESTS, NO_RESTS, Rests
 
 _SIZES = dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles", "padded"), "i64")
 _NUMBERS = dict.fromkeys(("num_heads", "d_k", "d_v", "wide"), "i32")
-_PREPARE = WINDOW | dict.fromkeys(("y", "dy", "lse", "dq"), "ptr")
+_PREPARE = WINDOW | dict.fromkeys(("y", "dy", "lse", "dlse", "dq"), "ptr")
 _PREPARE |= dict.fromkeys(("stats", "turns", "sums"), "workspace") | {"stride": "i64[3][3]"} | _SIZES
 _PREPARE |= dict.fromkeys(("chunks", "counters", "fill"), "i64") | _NUMBERS
 _GRADIENTS = WINDOW | dict.fromkeys(("q", "k", "v", "dy", "lse", "dq", "dk", "dv"), "ptr")
@@ -92,10 +92,11 @@ class Arrangement:
         return Params(f"{name}{self.name}Params", **{**fields, **self.fields})
 
     def find_rests(self, p: Problem, workspace: int) -> tuple[list[Step], dict[str, int], int]:
-        """As `Rests.steps`; none are found, or where there are no terms not even that is said."""
-        if self.rests:
-            return self.rests.steps(p, workspace)
-        return [], NO_RESTS if self.terms else {}, workspace
+        """As `Rests.steps`, with `spares`; none are found, or where there are no terms not even that is said."""
+        if not (self.rests or self.terms):
+            return [], {}, workspace
+        steps, found, workspace = self.rests.steps(p, workspace) if self.rests else ([], NO_RESTS, workspace)
+        return steps, {**found, "spares": spares(p)}, workspace
 
     def kernels_of_biases(self, known: Sequence[Kernel]) -> tuple[Kernel, ...]:
         """Those among the known ones that the terms' gradients take."""

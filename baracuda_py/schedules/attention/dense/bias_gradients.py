@@ -17,8 +17,8 @@ from .backward_tile import BACKWARD_TILE, block_rows
 from .forward import THREADS, split_scale, strides, wide
 
 DELTA = Params(
-    "FlashDeltaParams", y="ptr", dy="ptr", delta="workspace", stride="i64[2][3]", query_len="i64", rows="i64",
-    num_heads="i32", d_v="i32", wide="i32", each="i32",
+    "FlashDeltaParams", y="ptr", dy="ptr", lse="ptr", dlse="ptr", delta="workspace", stride="i64[2][3]",
+    query_len="i64", rows="i64", num_heads="i32", d_v="i32", wide="i32", each="i32",
 )  # fmt: skip
 _OWN = {"out": "ptr", "parts": "workspace", "own": "i64[4]", "out_stride": "i64[4]"}
 _OWN |= dict.fromkeys(("query_len", "key_len", "splits"), "i64") | dict.fromkeys(
@@ -94,7 +94,7 @@ class Rows:
 
 
 def delta_step(p: Problem, kernel: str, at: int, stride: Any, heads: int, query_len: int) -> Step:
-    """The step that writes rowsum(dy y) of all rows of y and dy to the workspace from byte `at` on.
+    """The step that writes rowsum(dy y), less dlse, of all rows of y and dy to the workspace from byte `at` on.
 
     `stride`: those of y and dy. `each`: terms that flash_dq and flash_dkv add in one chain.
     """
