@@ -108,9 +108,9 @@ def reference(
             if made.seen is not None:
                 np.copyto(ds, 0, where=~made.seen)
             if "dmask" in wanted:
-                _add(grads["dmask"], store(ds), b)
+                add_summed(grads["dmask"], store(ds), b)
             if "dslopes" in wanted:
-                _add(grads["dslopes"], -(store(ds) * distance(desc).astype(ds.dtype)).sum(axis=(2, 3)), b)
+                add_summed(grads["dslopes"], -(store(ds) * distance(desc).astype(ds.dtype)).sum(axis=(2, 3)), b)
             if made.spread is not None:
                 made.spread(ds, made.seen)
             if made.slope is not None:
@@ -123,7 +123,7 @@ def reference(
     return grads
 
 
-def _add(total: np.ndarray, part: np.ndarray, b: slice) -> None:
+def add_summed(total: np.ndarray, part: np.ndarray, b: slice) -> None:
     """total += part of the batches b, summed over the axes along which total broadcasts."""
     shape = (1,) * (part.ndim - total.ndim) + total.shape
     axes = tuple(a for a, n in enumerate(shape) if n == 1 and part.shape[a] != 1)

@@ -68,7 +68,8 @@ class Arrangement:
     what kernels with score terms besides a window read of a problem and a scale; None: there are none. `biases`: the
     kernels of those terms' gradients. `apart`: dq has kernels of its own. `neighbours`: in place of the block's, unless
     0. `rising`: key heads in turn of those that rise, unless 0. `level`: of the terms (terms.cuh) that kernels have
-    where `terms` is None. `rests`: finds what rows' lse lack, where terms may be of any size. `after`: the steps
+    where `terms` is None. `rests`: finds what rows' lse lack, where terms may be of any size. `gradient`: the
+    steps of dslopes, if not a dense batch's. `after`: the steps
     behind all others, which use so many bytes of workspace, given what they know of rests, and the bytes in all.
     """
 
@@ -85,6 +86,7 @@ class Arrangement:
     rising: int = 0
     level: int = 0
     rests: Rests | None = None
+    gradient: Callable[..., tuple[list[Step], int]] | None = None
     after: Callable[[Problem, int, Mapping[str, int]], tuple[Sequence[Step], int]] | None = None
 
     def params(self, name: str, fields: Mapping[str, Field]) -> Params:
@@ -274,7 +276,7 @@ def gradient_steps(
         if warps and (any_order or (t.sides and summed)):
             steps.append(Step(f"{t.finish}_{name}_{d}", (-(-warps // 8), 1, 1), common | gradients))
     if form.terms:
-        own = Rows(cut.batch, cut.sizes["query_len"], form.strides(p.y, p.dy))
+        own = Rows(cut.batch, cut.sizes["query_len"], form.strides(p.y, p.dy), form.gradient)
         biases, workspace = bias_steps(p, own, workspace, rests)
         steps += biases
     if form.after is not None:

@@ -60,7 +60,7 @@ def _geometry(p: Problem, form: Arrangement) -> Geometry | str:
         params["chunk"] = kv_heads if desc.is_causal else 1
         steps.append(Step(f"dkv{suffix}", (cut.key_tiles * kv_heads, 1, 1), params, {"D": d}, THREADS, smem))
     if form.terms:
-        own = Rows(cut.batch, count, form.strides(p.y, p.dy))
+        own = Rows(cut.batch, count, form.strides(p.y, p.dy), form.gradient)
         more, workspace = bias_steps(p, own, workspace, rests, cut.start if summed else None)
         steps += more
     if form.after is not None:

@@ -6,7 +6,7 @@ A row of the backward appends `bias_steps(p, …)` to its steps, and SIMT_KERNEL
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,11 +86,15 @@ SINKS_ALONE = ("bias_delta", "bias_sinks")  # of those, the ones for dsinks
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of y and dy that a kernel sees: `batch` times heads times `query_len`; strides of both."""
+    """The rows of y and dy that a kernel sees: `batch` times heads times `query_len`; strides of both.
+
+    gradient: makes the steps of dslopes where the rows are no dense batch's.
+    """
 
     batch: int
     query_len: int
     strides: Any
+    gradient: Callable[..., tuple[list[Step], int]] | None = None
 
 
 def delta_step(p: Problem, kernel: str, at: int, stride: Any, heads: int, query_len: int) -> Step:
@@ -128,7 +132,10 @@ def bias_steps(
     parts = workspace
     for name, view in (("dmask", dmask), ("dslopes", dslopes)):
         if view is not None and view.size:
-            made, end = _gradient(p, name, view, delta, parts, rests)
+            if rows.gradient is not None:
+                made, end = rows.gradient(p, view, delta, parts, rests)
+            else:
+                made, end = _gradient(p, name, view, delta, parts, rests)
             steps += made
             workspace = max(workspace, end)
     if dsinks is not None and dsinks.size:
