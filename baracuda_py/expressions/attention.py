@@ -110,10 +110,10 @@ class FormulaAttention:
 
     def backward(
         self, /, q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, mask: Any = None, slopes: Any = None,
-        sinks: Any = None, *, layout: str = "bhsd", return_dq: bool = True, return_dk: bool = True,
+        sinks: Any = None, dlse: Any = None, *, layout: str = "bhsd", return_dq: bool = True, return_dk: bool = True,
         return_dv: bool = True, out: Any = None, stream: Any = None, preference: Any = None, **given: Any,
     ) -> Any:  # fmt: skip
-        """(dq, dk, dv), those asked for; y and lse are the forward's, the rest is as there.
+        """(dq, dk, dv), those asked for; y and lse are the forward's, dlse reaches lse, the rest is as there.
 
         After them the gradients of tables of floats for which `return_d<name>` is True, where the score has a
         derivative by them: sums over all pairs that read an element, each rounded once.
@@ -125,7 +125,7 @@ class FormulaAttention:
                 self._refuse_gradient(name.removeprefix("return_d"))
         tables, numbers, facts = self._split(given)
         function = self._function(numbers, True)
-        operands = (q, k, v, y, lse, dy, *tables, mask, slopes, sinks)
+        operands = (q, k, v, y, lse, dy, *tables, mask, slopes, sinks, dlse)
         more = {f"d{name}": bool(others.get(f"return_d{name}")) for name in sloped}
         for name, table in zip(self.formula.tables, tables, strict=True):
             if more.get(f"d{name}") and not read(table, name).element.is_float:
@@ -136,12 +136,13 @@ class FormulaAttention:
 
     def vjp(
         self, /, dy: Any, q: Any, k: Any, v: Any, mask: Any = None, slopes: Any = None, sinks: Any = None, *,
-        y: Any = None, lse: Any = None, wrt: str | tuple[str, ...] = ("q", "k", "v"), layout: str = "bhsd",
-        out: Any = None, stream: Any = None, preference: Any = None, **given: Any,
+        y: Any = None, lse: Any = None, dlse: Any = None, wrt: str | tuple[str, ...] = ("q", "k", "v"),
+        layout: str = "bhsd", out: Any = None, stream: Any = None, preference: Any = None, **given: Any,
     ) -> Any:  # fmt: skip
         """The gradients for `wrt` of the call f(q, k, v, mask, slopes, sinks, **given): one array, or a tuple.
 
-        y and lse are what that call returned; they are computed anew where they are not given.
+        y and lse are what that call returned; they are computed anew where they are not given. dlse is the gradient
+        that reaches lse, as dy is that of y.
         """
         names = (wrt,) if isinstance(wrt, str) else tuple(wrt)
         known = [*_GRADIENTS, *(f"d{name}" for name in self.slopes)]
@@ -155,7 +156,7 @@ class FormulaAttention:
         if y is None or lse is None:
             y, lse = self(q, k, v, **terms, **where, **{**given, "return_lse": True})
         more = {**given, **{f"return_{name}": name[1:] in names for name in known}}
-        made = self.backward(q, k, v, y, lse, dy, **terms, out=out, **where, **more)
+        made = self.backward(q, k, v, y, lse, dy, **terms, dlse=dlse, out=out, **where, **more)
         if len(names) == 1:
             return made
         found = dict(zip([name[1:] for name in known if name[1:] in names], made, strict=True))

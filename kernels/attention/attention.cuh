@@ -260,6 +260,10 @@ template <class A> BARACUDA_D A replayed_weight(A above) { return exp2_fast(math
 // changes a 16-bit weight by more than 1 in its last place.
 template <class A> constexpr A far_powers = A(0x1p10);
 template <class A> BARACUDA_D bool is_far_base(A base) { return math::abs(base) >= far_powers<A> * ln_2<A>; }
+// The gradient of a row's lse, which ds takes off delta: dlse[row], where that is given and the row sees a key.
+template <class P, class A> BARACUDA_D A lse_gradient(const P& p, A lse, i64 row) {
+  return p.dlse == nullptr || lse == -numeric<A>::infinity() ? A(0) : static_cast<const A*>(p.dlse)[row];
+}
 // Whether a weight rounds to 1 as an element of T (16 bits).
 template <class T> BARACUDA_D bool rounds_to_one(float weight) {
   return weight >= (is_same<T, f16> ? 1 - 0x1p-12f : 1 - 0x1p-9f);

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ...core import ElementKind, Geometry, Kernel, Params, Problem, Step, View
@@ -76,8 +77,9 @@ def list_tiles(
     segment: int,
     query_tile: int = 1,
     more: Mapping[str, Any] | None = None,
+    start: int = 0,
 ) -> tuple[Step, list[int], int]:
-    """The step that writes one or two lists, their offsets in the workspace, and the end of what they take of it.
+    """The step that writes one or two lists, their offsets in the workspace from `start` on, and the end of theirs.
 
     `bounds`: names of the operands, one where only the queries are packed. `segment`: keys of the sequences that are
     ordered together. `more`: what else the policy reads.
@@ -85,7 +87,7 @@ def list_tiles(
     desc = p.desc
     views = [p.views[name] for name in bounds]
     capacities = [one.capacity(desc) for one in lists]
-    offsets, at = [], 0
+    offsets, at = [], start
     for capacity in capacities:
         offsets.append(at)
         at += aligned(TILE_BYTES * (capacity + 1))
@@ -207,8 +209,13 @@ def paged_form(bounds: str, fields: Mapping[str, str], values: Callable[[Problem
     return Form(params, "attention::Paged", launch, (before,), of_terms, names)
 
 
-def packed_arrangement(bounds: tuple[str, str]) -> Arrangement:
-    """The backward's operands, all packed; gradients of rows outside all sequences are zeros."""
+def packed_arrangement(
+    bounds: tuple[str, str], kernels: tuple[Kernel, ...], gradient: Callable[..., tuple[list[Step], int]]
+) -> Arrangement:
+    """The backward's operands, all packed; gradients of rows outside all sequences are zeros.
+
+    kernels and gradient: those of dslopes (packed_slopes.py).
+    """
 
     def cut(p: Problem, queries: int, keys: int, sorted_: bool) -> Cut | str:
         desc = p.desc
@@ -230,5 +237,6 @@ def packed_arrangement(bounds: tuple[str, str]) -> Arrangement:
     fields = {"list": "workspace", "second": "workspace", "bottom_right": "i32"}
     policy = "attention::Ragged"
     return Arrangement(
-        "Varlen", policy, packed_strides, cut, fields, (PACKED_TILES,), term_values, SINKS_ALONE, neighbours=8, rising=1
-    )
+        "Varlen", policy, packed_strides, cut, fields, (PACKED_TILES, *kernels), term_values, SINKS_ALONE,
+        neighbours=8, rising=1, gradient=partial(gradient, bounds),
+    )  # fmt: skip

@@ -23,8 +23,8 @@ TERMS = {
     "unit_log2": "f32", "inner": "f32", "near": "f32[3]", "far": "f32[5]",
 }  # fmt: skip
 
-RESTS = {"rests": "workspace", "resummed": "i32"}
-"""Further ones of the backward's: what rows' lse lack, and whether it was found (lse_rests.py)."""
+RESTS = {"rests": "workspace", "resummed": "i32", "spares": "i32"}
+"""Further ones of the backward's: what rows' lse lack, whether it was found (lse_rests.py), and `spares`."""
 
 LEVELS = {0: "", 1: "_terms", 2: "_masks"}  # suffixes of kernel names, by LEVEL of `Terms` in terms.cuh
 
@@ -39,6 +39,11 @@ def level(p: Problem, sinks: bool = True) -> int:
 def drop_probability(desc: Any) -> float:
     """dropout_p of a problem; 0 where its descriptor has none."""
     return float(getattr(desc, "dropout_p", 0.0))
+
+
+def spares(p: Problem) -> int:
+    """Whether the backward makes no ds of a key that has all of its row: it has one where lse has a gradient."""
+    return int(p.dlse is None)
 
 
 def refuse_terms(queries: int, keys: int) -> str | None:

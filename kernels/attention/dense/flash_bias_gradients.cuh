@@ -59,6 +59,7 @@ template <int ROWS> struct ScoreTile {
   template <class T> BARACUDA_D const T* keys(const void* x, const i64 (&stride)[3]) const {
     return static_cast<const T*>(x) + b * stride[0] + kv * stride[1] + k0 * stride[2];
   }
+  template <class Pairs> BARACUDA_D void enter(Pairs& pairs) const { pairs.enter(b, h); }
   BARACUDA_D bool sees(int r, int c) const { return c >= from + r && c < min(left, past + r); }
   BARACUDA_D bool whole() const { return rows == ROWS && left == tile_keys; }
   // Whether a row sees less than all 64 keys.
@@ -74,21 +75,21 @@ template <class A> BARACUDA_D void add_ds(A& sum, A weight, A dy_v, A delta) {
   if (!is_hidden(weight)) sum = math::fma(weight, dy_v - delta, sum);
 }
 
-// Walks a block's share without tensor cores: ds of every pair that is seen is added to `gradient`, which says of what.
+// Walks a block's share, by the Tile that finds its tiles of scores, without tensor cores: ds of every pair that is seen is added to `gradient`, which says of what.
 // A score is chains of fma over 32 columns, added in order. `gradient` has
 //
 //   LEVEL                              of the pairs' terms
 //   keep(pairs, n, e, weight, x, i, j) takes what it needs of the thread's pair (n, e), query i and key j, whose product
 //                                      is x, and may change the weight
 //   add(pairs, n, e, weight, x, i, j)  adds ds = weight x of that pair
-template <class T, class Gradient, class P>
-BARACUDA_D void walk_scores(const P& p, const Share& share, acc_t<T>* staging, Gradient& gradient) {
+template <class T, template <int> class Tile = ScoreTile, class Part, class Gradient, class P>
+BARACUDA_D void walk_scores(const P& p, const Part& share, acc_t<T>* staging, Gradient& gradient) {
   using A = acc_t<T>;
   constexpr int D = 32;  // columns are staged in chunks, whatever head_dim is
   using B = BackwardTile<A, D>;
   constexpr int R = B::R;
   Pairs<Gradient::LEVEL, A, P> pairs(p);
-  ScoreTile<B::rows> at;
+  Tile<B::rows> at;
 #pragma unroll 1
   for (i64 step = share.step; at.find(p, share, step); ++step) {
     const T* const q = at.template queries<T>(p.q, p.stride[0]);
@@ -97,7 +98,7 @@ BARACUDA_D void walk_scores(const P& p, const Share& share, acc_t<T>* staging, G
     const T* const dy = at.template queries<T>(p.dy, p.stride[3]);
     const A* const delta = static_cast<const A*>(p.delta) + at.row(p);
     const int i0 = at.q0 + thread_row(), j0 = at.k0 + thread_col();
-    pairs.enter(at.b, at.h);
+    at.enter(pairs);
 
     // Weights
     A weight[R][4], s[R][4];

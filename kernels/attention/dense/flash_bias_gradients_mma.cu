@@ -80,16 +80,16 @@ template <class T, class P> BARACUDA_D void flash_bias_gradient_mma(const P& p) 
         each(x, [&](float& s, int n, int e) { f(s, e / 2 * 8, 8 * n + e % 2); });
       };
       terms.add_to(scores, i0, j0, at.whole());
-      const bool masked = terms.masked(), drops = terms.drops();
+      const bool masked = terms.masked(), drops = terms.drops(), spares = p.spares;
       each(x, [&](float& s, int n, int e) {
         const auto& row = base[e / 2];
         const float above = s - row.base;
         const bool resummed = is_resummed(p, row.base), far = is_far_base(row.base);
         // of a huge product the key's weight may be lost for 1, which makes ds 0 as well
         const float found = replayed_weight(resummed ? above_sum(above, row.rest, 0.0f) : above);
-        weight[0][n][e] = masked && s == -numeric<float>::infinity()  ? -0.0f
-                          : rounds_to_one<T>(found) && (drops || far) ? 0.0f
-                                                                      : found;
+        weight[0][n][e] = masked && s == -numeric<float>::infinity()            ? -0.0f
+                          : rounds_to_one<T>(found) && spares && (drops || far) ? 0.0f
+                                                                                : found;
         s = 0.0f;
       });
       if (at.cut() || at.rows < ROWS) {

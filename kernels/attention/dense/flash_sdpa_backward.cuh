@@ -88,7 +88,7 @@ BARACUDA_D void pass_turn_at(const P& p, const KeyTile& key, const Walk& step) {
   pass_turn(counter_at(p, key, step), turn_at<QUERIES, KEYS>(p, key, step) + 1);
 }
 
-// Of two queries: lse log2(e), or far_row(), and delta = sum of y dy.
+// Of two queries: lse log2(e), or far_row(), and delta = sum of y dy, less dlse.
 struct alignas(16) Stats {
   float2 lse, delta;
 };
@@ -107,6 +107,9 @@ BARACUDA_D float no_row() { return numeric<float>::max(); }
 // scores are lowered before they become weights. Tiles without one pay only for the test.
 BARACUDA_D float far_row() { return -0.0f; }  // no other row's
 BARACUDA_D bool is_far(float lse) { return __float_as_uint(lse) == 0x80000000u; }
+// Where lse has a gradient of its own, a key that has all of its row has one, which far rows leave out (`spare`) but in
+// kernels with masks. So they begin farther off then, where rounding score and lse changes a weight by 2^-10.
+constexpr float far_powers_of_lse = 0x1p13f;
 // Score x minus the row's base, clamped to at most 0; x and the result in units of 1 / `unit`.
 BARACUDA_D float lowered(float x, float base, float unit) {
   const float above = math::minimum(x * unit - base, 0.0f);
@@ -179,6 +182,11 @@ template <int QUERIES, class P, class Tile> struct FarRows {
         }
       }
     }
+  }
+  // Whether `spare` is done under score terms: with dropout in all tiles, but not where lse has a gradient.
+  BARACUDA_D bool spares(bool drops) const {
+    if constexpr (may_have_rests()) return (drops || any) && p.spares;
+    else return drops || any;
   }
   // For ds: zeroes the weight of a key that has all of its row's weight.
   template <class T, int N> BARACUDA_D void spare(float (&p)[N][4]) const {
@@ -388,7 +396,7 @@ BARACUDA_D void prepare_rows(const P& p) {
   const bool inside = c < p.d_v;
   Vec<T, VEC> left[EACH], right[EACH];
   i64 rows[EACH];  // index of the row, -1 for none
-  float lse[EACH];
+  float lse[EACH], dlse[EACH];
   bool blind[EACH];
 #pragma unroll
   for (int n = 0; n < EACH; ++n) {
@@ -400,6 +408,7 @@ BARACUDA_D void prepare_rows(const P& p) {
     blind[n] =
         there && t.of.template end_tile<QUERIES, KEYS>(p, t.at) <= t.of.template first_tile<QUERIES, KEYS>(p, t.at);
     lse[n] = there && c == 0 ? static_cast<const float*>(p.lse)[head * p.query_len + row] : 0.0f;
+    dlse[n] = there && c == 0 ? lse_gradient(p, lse[n], head * p.query_len + row) : 0.0f;
     if constexpr (WIDE) {
       const bool loads = there && inside;
       left[n] = load<VEC>(loads ? y + row * p.stride[0][2] : y - c);
@@ -421,11 +430,11 @@ BARACUDA_D void prepare_rows(const P& p) {
     const i64 i = first + n * ROWS;
     if (c == 0 && i < p.padded) {
       const float none = numeric<float>::infinity();
-      const float powers = lse[n] * log2_e<float>;
+      const float powers = lse[n] * log2_e<float>, most = p.dlse == nullptr ? far_powers<float> : far_powers_of_lse;
       // + 0.0f: no -0, which is far_row()
-      const float found = lse[n] == -none ? none : math::abs(powers) < far_powers<float> ? powers + 0.0f : far_row();
+      const float found = lse[n] == -none ? none : math::abs(powers) < most ? powers + 0.0f : far_row();
       float* const stats = stats_of(p.stats, head * p.padded + i);
-      stats[0] = rows[n] >= 0 ? found : no_row(), stats[2] = rows[n] >= 0 ? sum : 0.0f;
+      stats[0] = rows[n] >= 0 ? found : no_row(), stats[2] = rows[n] >= 0 ? sum - dlse[n] : 0.0f;
     }
     if (p.dq != nullptr && blind[n]) {
       Vec<T, VEC> zeros;

@@ -1,6 +1,6 @@
 #pragma once
 // flash_sdpa_backward_simt.cuh    what the backward kernels without tensor cores share: products of staged chunks, the
-//   weight of a pair, exp(score - lse), and flash_delta, delta[i] = dy[i] y[i].
+//   weight of a pair, exp(score - lse), and flash_delta, delta[i] = dy[i] y[i] - dlse[i].
 //
 // The weight of a pair that mask or window hides is -0, which exp2 never gives; such a pair adds nothing, even if dy v
 // is infinite or NaN.
@@ -113,7 +113,8 @@ BARACUDA_D A weight_of(const Pairs& pairs, const P& p, A& of_ds, A& through, A x
     through = A(1);
     return of_ds = A(-0.0);
   }
-  return replayed(of_ds, above, rounds, resummed ? A(0) : row.base, pairs.drops() || is_far_base(row.base));
+  const bool lone = p.spares && (pairs.drops() || is_far_base(row.base));
+  return replayed(of_ds, above, rounds, resummed ? A(0) : row.base, lone);
 }
 
 // The weights of pairs of one head. scale multiplies a product on its way to a score, and a score's gradient on its way
@@ -147,12 +148,13 @@ template <int LEVEL, class A, class P> struct Pairs : Terms<LEVEL, A, false, P> 
 template <class A, class P> struct Pairs<0, A, P> {
   static constexpr A again = A(1);
   A scale;
+  bool spares;
 
-  BARACUDA_D explicit Pairs(const P& p) : scale(static_cast<A>(p.signed_scale)) {}
+  BARACUDA_D explicit Pairs(const P& p) : scale(static_cast<A>(p.signed_scale)), spares(p.spares) {}
   BARACUDA_D void enter(u32, u32) {}
   BARACUDA_D A weight(A& of_ds, A& through, A x, int, int, const RowBase<A>& row) const {
     through = A(1);
-    return replayed(of_ds, x * scale - row.base, x * scale, row.base, is_far_base(row.base));
+    return replayed(of_ds, x * scale - row.base, x * scale, row.base, spares && is_far_base(row.base));
   }
   BARACUDA_D bool drops() const { return false; }
   BARACUDA_D bool kept(int, int) const { return true; }
@@ -160,9 +162,9 @@ template <class A, class P> struct Pairs<0, A, P> {
 
 }  // namespace attention
 
-// delta of the rows of y and dy. Where T accumulates in itself, a thread adds a row's products in the order in which
-// flash_dq and flash_dkv add those of dy v, in chains of `p.each`: where a row sees one key, whose v is the row's y,
-// the difference is then 0.
+// delta of the rows of y and dy, less the gradients of their lse. Where T accumulates in itself, a thread adds a row's
+// products in the order in which flash_dq and flash_dkv add those of dy v, in chains of `p.each`: where a row sees one
+// key, whose v is the row's y, the difference is then 0.
 template <class T, class P> BARACUDA_D void flash_delta(const P& p) {
   using A = acc_t<T>;
   constexpr int VEC = vec_elems<T>, LANES = is_same<T, A> ? 1 : warp_size;
@@ -184,7 +186,9 @@ template <class T, class P> BARACUDA_D void flash_delta(const P& p) {
   }
   sum += part;
   if constexpr (LANES > 1) sum = warp_reduce<Sum>(sum);
-  if (thread % LANES == 0) static_cast<A*>(p.delta)[row] = sum;
+  if (thread % LANES == 0) {
+    static_cast<A*>(p.delta)[row] = sum - attention::lse_gradient(p, static_cast<const A*>(p.lse)[row], row);
+  }
 }
 
 }  // namespace baracuda

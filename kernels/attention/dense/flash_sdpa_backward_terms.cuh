@@ -202,7 +202,7 @@ BARACUDA_D void weigh_some(float (&s)[N][4], u32 (&p16)[N / 2][4], u32 kept, con
     float& from = s[FROM + n][e];
     from = CAPPED ? to * math::fma(-from, from, 1.0f) : to;
   });
-  if (terms.drops() || far.any) {
+  if (far.spares(terms.drops())) {
     each([&](float& to, int n, int e) { s[FROM + n][e] = rounds_to_one<T>(to) ? 0.0f : s[FROM + n][e]; });
   }
   if (terms.drops()) each([&](float& to, int n, int e) { to = kept >> (4 * (FROM + n) + e) & 1 ? to : 0.0f; });

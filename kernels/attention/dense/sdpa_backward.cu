@@ -1,5 +1,6 @@
-// sdpa_backward    dp = drop(dy vᵀ);  ds = attn (dp - Σ attn dp), times 1 - tanh²(scores / softcap) under a softcap;
-//   dq = scale ds k;  dk = scale dsᵀ q;  dv = drop(attn)ᵀ dy;  dmask = ds before the softcap, summed over broadcast axes.
+// sdpa_backward    dp = drop(dy vᵀ);  ds = attn (dp - Σ attn dp + dlse), times 1 - tanh²(scores / softcap) under a
+//   softcap;  dq = scale ds k;  dk = scale dsᵀ q;  dv = drop(attn)ᵀ dy;  dmask = ds before the softcap, summed over
+//   broadcast axes.
 //
 // The products are cuBLAS's or products.cuh's. Between them sdpa_backward_rows and sdpa_backward_long turn dp into ds
 // in place, as the kernels of sdpa.cu do: a row's sum is a tree within a chunk, in order over a thread's chunks, then a
@@ -54,6 +55,11 @@ template <class T, bool FULL, bool DROP, class P> struct GradientWork {
     return tree_reduce<Sum>(x);
   }
 
+  // What ds takes off dp, given the row's sum of attn dp.
+  BARACUDA_D A taken(A sum) const {
+    return p.dlse == nullptr || end == 0 ? sum : sum - static_cast<const A*>(p.dlse)[linear];
+  }
+
   BARACUDA_D void finish(RowChunk<T>& weight, RowChunk<T>& raw, u32 bits, A sum, int col) const {
     if (col >= end) return;
     forget(weight);
@@ -100,7 +106,7 @@ template <class T, int G, int K, int R, bool FULL, bool DROP, class P> BARACUDA_
     bits[j] = work.keep((j * G + lane) * V);
     sum += work.part(weight[j], raw[j], bits[j]);
   }
-  sum = row_reduce<Sum, G>(sum);
+  sum = work.taken(row_reduce<Sum, G>(sum));
 #pragma unroll
   for (int j = 0; j < K; ++j) work.finish(weight[j], raw[j], bits[j], sum, (j * G + lane) * V);
 }
@@ -118,7 +124,7 @@ template <class T, bool FULL, bool DROP, class P> BARACUDA_D void sdpa_backward_
 #pragma unroll
     for (int j = 0; j < K; ++j) sum += work.part(weight[j], raw[j], work.keep(first + j * G * V));
   }
-  sum = block_reduce<Sum, G>(sum);
+  sum = work.taken(block_reduce<Sum, G>(sum));
   for (int first = start; first < work.end; first += K * G * V) {
     RowChunk<T> weight[K], raw[K];
 #pragma unroll

@@ -16,6 +16,7 @@ from baracuda_py import (
 from baracuda_py.core.plan import Plan
 from baracuda_py.testing import emulate, emulated_device, fill, operands
 from baracuda_py.testing.layouts import Placement, lay_out
+from baracuda_py.testing.reference import evaluate
 
 pytestmark = pytest.mark.usefixtures("emulation")
 
@@ -24,6 +25,7 @@ WINDOW = {"query_len": 300, "key_len": 260, "window_left": 70, "window_right": 9
 CAPPED = {"is_causal": True, "query_len": 190, "key_len": 140, "num_heads": 2, "softcap": 5.0, "slopes": True}
 MASKED = {"query_len": 130, "key_len": 150, "mask": True}
 DROPPED = {"query_len": 130, "key_len": 150, "dropout_p": 0.3}
+LSE = [{"dlse": True, **facts} for facts in (CAUSAL, CAPPED, DROPPED | {"is_causal": True})]
 SHIFTED = [
     {"is_causal": True}, {"is_causal": True, "query_len": 150}, {"is_causal": True, "key_len": 150},
     {"is_causal": True, "query_len": 150, "causal_alignment": "bottom_right"},
@@ -34,7 +36,8 @@ PACKED = {"batch_size": 5, "total_q": 300, "total_k": 280, "max_seqlen_q": 200, 
 FIELDS = {"batch_size": 1, "num_heads": 2, "num_kv_heads": 2}
 ONE_HEAD = {"batch_size": 1, "num_heads": 1, "num_kv_heads": 1}
 OPTIONAL = (
-    "mask", "slopes", "sinks", "dmask", "dslopes", "dsinks", "page_table", "lengths", "mask_bits", "mask_indptr",
+    "mask", "slopes", "sinks", "dlse", "dmask", "dslopes", "dsinks", "page_table", "lengths", "mask_bits",
+    "mask_indptr",
 )  # fmt: skip
 
 
@@ -55,6 +58,32 @@ def check(
 @pytest.mark.parametrize("any_order", [False, True])
 def test_backward(d: int, facts: dict[str, Any], any_order: bool) -> None:
     check(FlashSdpaBackwardPlan, (d, d), facts, "bfloat16", any_order)
+
+
+@pytest.mark.parametrize("d", [64, 128, 256])
+@pytest.mark.parametrize("facts", LSE, ids=lambda f: "-".join(f))
+def test_backward_through_the_lse(d: int, facts: dict[str, Any]) -> None:
+    check(FlashSdpaBackwardPlan, (d, d), facts, "bfloat16")
+
+
+@pytest.mark.parametrize("cc", [8.0, 9.0])
+@pytest.mark.parametrize(("growth", "dropout_p"), [(1.0, 0.3), (1500.0, 0.0), (40000.0, 0.3)])
+def test_a_key_with_all_of_its_row_has_the_gradient_of_its_lse(cc: float, growth: float, dropout_p: float) -> None:
+    """ds is dlse there: dropout leaves it, and so do scores as large as floats of them still are differences."""
+    rng = np.random.default_rng(5)
+    sizes = ONE_HEAD | {"query_len": 70, "key_len": 70, "d_k": 64, "d_v": 64, "window_left": 0}
+    desc = FlashSdpaBackwardPlan.descriptor(
+        **sizes, is_causal=True, scale=growth, dropout_p=dropout_p, element="bfloat16"
+    )
+    present = dict.fromkeys(OPTIONAL, False) | {"dlse": True}
+    case = fill(FlashSdpaBackwardPlan, desc, rng, present)
+    case.arrays["q"][:] = case.arrays["k"][:] = 1 / 8  # q k = 1
+    FlashSdpaBackwardPlan.complete(desc, case.arrays)
+    found = evaluate(case)
+    np.testing.assert_allclose(
+        found["dq"][0, 0], np.outer(case.arrays["dlse"][0, 0], np.full(64, growth / 8)), rtol=0.05, atol=0.05 * growth
+    )
+    emulate(FlashSdpaBackwardPlan.select(desc, device=emulated_device(cc)), operands(case))
 
 
 @pytest.mark.parametrize("sms", [2, 132])

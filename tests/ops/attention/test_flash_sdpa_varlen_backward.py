@@ -80,25 +80,36 @@ def test_gradients_under_score_terms(facts):
         np.testing.assert_allclose((grad * way).sum(), ((ends[0] - ends[1]) * dy).sum() / 2e-6, rtol=1e-6, atol=1e-7)
 
 
-def test_a_gradient_of_sinks_that_are_not_there_is_refused():
-    with pytest.raises(InvalidProblemError, match="dsinks is wanted but no sinks"):
-        flash_sdpa_varlen_backward(*problem(6, {}), return_dsinks=True)
+@pytest.mark.parametrize("name", ["slopes", "sinks"])
+def test_a_gradient_of_what_is_not_there_is_refused(name):
+    with pytest.raises(InvalidProblemError, match=f"d{name} is wanted but no {name}"):
+        flash_sdpa_varlen_backward(*problem(6, {}), **{f"return_d{name}": True})
 
 
-def test_torch_has_the_gradients_of_sinks_and_refuses_those_of_slopes():
+def test_torch_has_the_gradients_of_slopes_and_sinks():
     torch = pytest.importorskip("torch")
     from baracuda_py import torch as bct
 
-    arrays = problem(7, facts := {"sinks": np.array([0.3, -0.2, 1.0, 0.0]), "softcap": 2.0})
-    q, k, v, cu_q, cu_k, sinks = map(torch.tensor, (*arrays[:3], *arrays[6:], facts["sinks"]))
-    sinks.requires_grad_()
-    y = bct.flash_sdpa_varlen(q, k, v, cu_q, cu_k, sinks=sinks, softcap=2.0)
-    (got,) = torch.autograd.grad(y, sinks, torch.tensor(arrays[5]))
-    want = flash_sdpa_varlen_backward(*arrays, **facts, return_dsinks=True)[3]
-    np.testing.assert_allclose(got.numpy(), want, rtol=1e-12)
-    slopes = torch.ones(4, dtype=q.dtype, requires_grad=True)
-    with pytest.raises(Exception, match="slopes"):
-        bct.flash_sdpa_varlen(q, k, v, cu_q, cu_k, slopes=slopes).sum().backward()
+    facts = {"sinks": np.array([0.3, -0.2, 1.0, 0.0]), "slopes": np.array([0.5, 0.1, 0.0, -0.2]), "softcap": 2.0}
+    arrays = problem(7, facts)
+    q, k, v, cu_q, cu_k, sinks, slopes = map(torch.tensor, (*arrays[:3], *arrays[6:], facts["sinks"], facts["slopes"]))
+    leaves = slopes.requires_grad_(), sinks.requires_grad_()
+    y = bct.flash_sdpa_varlen(q, k, v, cu_q, cu_k, sinks=sinks, slopes=slopes, softcap=2.0)
+    wanted = flash_sdpa_varlen_backward(*arrays, **facts, return_dslopes=True, return_dsinks=True)[3:]
+    for got, want in zip(torch.autograd.grad(y, leaves, torch.tensor(arrays[5])), wanted, strict=True):
+        np.testing.assert_allclose(got.numpy(), want, rtol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(4,), (1,), (7, 4), (7, 1), (1, 4)])
+def test_the_gradient_of_slopes_by_differences(shape):
+    rng = np.random.default_rng(8)
+    slopes, way = rng.standard_normal(shape), rng.standard_normal(shape)
+    arrays = problem(8, facts := {"is_causal": True, "window_left": 4, "slopes": slopes})
+    got = flash_sdpa_varlen_backward(*arrays, **facts, return_dslopes=True)[3]
+    assert got.shape == shape
+    q, k, v, *_, cu_q, cu_k = arrays
+    ends = [flash_sdpa_varlen(q, k, v, cu_q, cu_k, **facts | {"slopes": slopes + s * way}) for s in (1e-6, -1e-6)]
+    np.testing.assert_allclose((got * way).sum(), ((ends[0] - ends[1]) * arrays[5]).sum() / 2e-6, rtol=1e-6, atol=1e-7)
 
 
 def test_it_is_the_forwards_vjp():

@@ -38,13 +38,17 @@ class SdpaBackwardDescriptor(SdpaDescriptor):
 
 @dataclass(slots=True, kw_only=True)
 class SdpaBackwardArgs(Args):
-    """`attn` are the forward's weights; seed and offset its own. A gradient left None costs nothing."""
+    """`attn` are the forward's weights; seed and offset its own, dlse the gradient that reaches its lse.
+
+    A gradient left None costs nothing.
+    """
 
     q: Array = operand(_Q, layout="inner")
     k: Array = operand(_K, layout="inner")
     v: Array = operand(_V, layout="inner")
     attn: Array = operand("batch_size num_heads query_len key_len", layout="inner")
     dy: Array = operand(_Y, layout="inner")
+    dlse: Array | None = operand("batch_size num_heads query_len", element="acc", optional=True, layout="dense")
     dq: Array | None = output(_Q, optional=True, layout="inner")
     dk: Array | None = output(_K, optional=True, layout="inner")
     dv: Array | None = output(_V, optional=True, layout="inner")
@@ -54,8 +58,8 @@ class SdpaBackwardArgs(Args):
 
 
 def reference(
-    desc: SdpaBackwardDescriptor, *, q: Any, k: Any, v: Any, attn: Any, dy: Any, seed: Any, offset: Any,
-    wanted: set[str], store: Any = unrounded,
+    desc: SdpaBackwardDescriptor, *, q: Any, k: Any, v: Any, attn: Any, dy: Any, dlse: Any = None, seed: Any,
+    offset: Any, wanted: set[str], store: Any = unrounded,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in the dtype q comes in; what stands between products is kept in the element."""
     grads = {name: np.zeros(x.shape, x.dtype) for name, x in (("dq", q), ("dk", k), ("dv", v)) if name in wanted}
@@ -72,7 +76,10 @@ def reference(
             ds = store(products_of(desc, dy[b], v[b].swapaxes(-1, -2)))
             ds = ds if keep is None else ds * keep
             ds = np.where(attn[b] == 0, 0, ds)
-            ds = attn[b] * (ds - (attn[b] * ds).sum(axis=-1, keepdims=True))
+            taken = (attn[b] * ds).sum(axis=-1, keepdims=True)
+            if dlse is not None:
+                taken -= dlse[b][..., None]
+            ds = np.where(attn[b] == 0, 0, attn[b] * (ds - taken))
             if "dmask" in wanted:
                 axes = tuple(i for i, n in enumerate(dmask.shape) if n == 1)
                 part = dmask if dmask.shape[0] == 1 else dmask[b]
@@ -89,9 +96,9 @@ def reference(
 
 
 ROWS = Params(
-    "SdpaBackwardParams", attn="ptr", dscores="ptr", scores="ptr", masked="ptr", weights="ptr", stride="i64[5][3]",
-    rows="i64", num_heads="i64", query_len="i64", key_len="i64", keep_from="i64", keep_scale="f64", softcap="f64",
-    wide="i32", seed="iscalar", offset="iscalar", long_group=LONG,
+    "SdpaBackwardParams", attn="ptr", dlse="ptr", dscores="ptr", scores="ptr", masked="ptr", weights="ptr",
+    stride="i64[5][3]", rows="i64", num_heads="i64", query_len="i64", key_len="i64", keep_from="i64", keep_scale="f64",
+    softcap="f64", wide="i32", seed="iscalar", offset="iscalar", long_group=LONG,
 )  # fmt: skip
 DMASK = Params(
     "SdpaDmaskParams", source="ptr", partial="ptr", dmask="ptr", kept="i64[3]", summed="i64[3]", stride="i64[3]",
@@ -175,8 +182,8 @@ class SdpaBackwardPlan(Plan):
     """The gradients of `SdpaPlan` with respect to q, k, v and an added mask; heads that share a key head are summed.
 
     A weight of 0, as of a hidden key, has no part in any gradient of the queries, keys and mask, be the key or value
-    infinite or NaN. Every sum has a fixed order; there are no atomics. The weights, scores and lse that the forward
-    returns carry no gradient. With a softcap the scores are computed again.
+    infinite or NaN. Every sum has a fixed order; there are no atomics. The weights and scores that the forward
+    returns carry no gradient, lse does. With a softcap the scores are computed again.
     """
 
     op = "attention.sdpa_backward"
@@ -221,7 +228,7 @@ _call = functional(SdpaBackwardPlan, layouts=Layouts(("q", "k", "v", "dy", "dq",
 
 @entry(SdpaBackwardPlan)
 def sdpa_backward(
-    q: Any, k: Any, v: Any, attn: Any, dy: Any, *, scale: float | None = None, softcap: float = 0.0,
+    q: Any, k: Any, v: Any, attn: Any, dy: Any, dlse: Any = None, *, scale: float | None = None, softcap: float = 0.0,
     dropout_p: float = 0.0, seed: Any = None, offset: Any = 0, mask_shape: Any = (), mask_element: Any = None,
     layout: str = "bhsd", return_dq: bool = True, return_dk: bool = True, return_dv: bool = True,
     return_dmask: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
@@ -229,7 +236,8 @@ def sdpa_backward(
     """(dq, dk, dv, dmask), those asked for, of `sdpa` from its weights `attn`; arrays in `layout` as there.
 
     The mask itself is in `attn` already, causal or given. dmask needs its shape, and its element where that is float32
-    beside 16-bit operands: it is summed over the axes along which the mask was broadcast.
+    beside 16-bit operands: it is summed over the axes along which the mask was broadcast. dlse
+    [batch, heads, queries] is the gradient that reaches lse, where the forward returned it.
     """
     flags = {"dq": return_dq, "dk": return_dk, "dv": return_dv, "dmask": return_dmask}
     facts = {
@@ -237,4 +245,4 @@ def sdpa_backward(
         "mask_shape": tuple(mask_shape) if isinstance(mask_shape, list) else mask_shape, "mask_element": mask_element,
         **{f"return_{name}": flag for name, flag in flags.items()},
     }  # fmt: skip
-    return _call(q, k, v, attn, dy, **facts, layout=layout, out=out, stream=stream, preference=preference)
+    return _call(q, k, v, attn, dy, dlse, **facts, layout=layout, out=out, stream=stream, preference=preference)

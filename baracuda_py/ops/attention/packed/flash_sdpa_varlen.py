@@ -26,6 +26,7 @@ from .ragged import (
 from ..in_torch import packed
 
 BOUNDS = ("cu_seqlens_q", "cu_seqlens_k")
+GRADS = {"q": "dq", "k": "dk", "v": "dv", "slopes": "dslopes", "sinks": "dsinks"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +113,7 @@ class FlashSdpaVarlenPlan(Packed, Plan):
         sm90a_row(_FORM), sm80_row(_FORM), sm89_row(_FORM), simt_row(_FORM),
         *same_bits_rows(table_fields(READ_TABLES), packed_keys(BOUNDS), PACKED_TABLES),
     )  # fmt: skip
-    vjp = Vjp("FlashSdpaVarlenBackwardPlan", grads={"q": "dq", "k": "dk", "v": "dv", "sinks": "dsinks"})
+    vjp = Vjp("FlashSdpaVarlenBackwardPlan", grads=GRADS)
     torch = staticmethod(in_torch)
     benchmarks = packed_benchmarks("cu_seqlens_q", "cu_seqlens_k")
 
@@ -140,7 +141,7 @@ def flash_sdpa_varlen(
     the first see none and give zeros and lse -inf), and windows count from there. causal_alignment="top_left": at i.
     softcap, slopes ([heads] or [batch, heads]; distances count from that position), sinks [heads] and dropout_p as in
     `flash_sdpa`. Sequence b draws what flash_sdpa does of it alone with the same seed and offset + b 2³²; a seed is
-    needed but for torch tensors. slopes have no gradient here. With return_lse also log Σ exp(s), [heads, total_q].
+    needed but for torch tensors. With return_lse also log Σ exp(s), [heads, total_q].
     """
     return _call(
         q, k, v, cu_seqlens_q, cu_seqlens_k, slopes, sinks, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k,

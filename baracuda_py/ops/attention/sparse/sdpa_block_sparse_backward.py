@@ -31,7 +31,9 @@ class SdpaBlockSparseBackwardDescriptor(SdpaBlockSparseDescriptor):
 
 @dataclass(slots=True, kw_only=True)
 class SdpaBlockSparseBackwardArgs(Args):
-    """`y` and `lse` are the forward's; a gradient left None costs nothing.
+    """`y` and `lse` are the forward's, dlse is the gradient that reaches lse; a gradient left None costs nothing.
+
+    In a row that sees no key dlse counts as 0.
 
     What is not finite makes gradients NaN that its block, or a neighbour in its tile of scores, reaches.
     """
@@ -43,6 +45,9 @@ class SdpaBlockSparseBackwardArgs(Args):
     y: Array = operand(_Y, layout="inner")
     lse: Array = operand("batch_size num_heads query_len", element="acc", layout="dense")
     dy: Array = operand(_Y, layout="inner", values=finite)
+    dlse: Array | None = operand(
+        "batch_size num_heads query_len", element="acc", optional=True, layout="dense", values=finite
+    )
     dq: Array | None = output(_Q, optional=True, layout="inner")
     dk: Array | None = output(_K, optional=True, layout="inner")
     dv: Array | None = output(_V, optional=True, layout="inner")
@@ -50,11 +55,12 @@ class SdpaBlockSparseBackwardArgs(Args):
 
 def reference(
     desc: SdpaBlockSparseBackwardDescriptor, *, q: Any, k: Any, v: Any, pattern: Any, y: Any, lse: Any, dy: Any,
-    wanted: set[str], store: Any = unrounded,
+    dlse: Any = None, wanted: set[str], store: Any = unrounded,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in the dtype q comes in, as `FlashSdpaBackwardPlan`'s."""
     mask = seen(desc, pattern)
-    return gradients(desc, q=q, k=k, v=v, y=y, lse=lse, dy=dy, mask=mask, wanted=wanted, store=store)  # type: ignore[arg-type]
+    given = {"q": q, "k": k, "v": v, "y": y, "lse": lse, "dy": dy, "dlse": dlse, "mask": mask}
+    return gradients(desc, **given, wanted=wanted, store=store)  # type: ignore[arg-type]
 
 
 class SdpaBlockSparseBackwardPlan(Plan):
@@ -92,14 +98,14 @@ _call = functional(SdpaBlockSparseBackwardPlan, layouts=Layouts(("q", "k", "v", 
 
 @entry(SdpaBlockSparseBackwardPlan)
 def sdpa_block_sparse_backward(
-    q: Any, k: Any, v: Any, pattern: Any, y: Any, lse: Any, dy: Any, *, query_block: int = 64, key_block: int = 64,
-    scale: float | None = None, is_causal: bool = False, causal_alignment: str = "top_left", layout: str = "bhsd",
-    return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Any = None, stream: Any = None,
-    preference: Any = None,
+    q: Any, k: Any, v: Any, pattern: Any, y: Any, lse: Any, dy: Any, dlse: Any = None, *, query_block: int = 64,
+    key_block: int = 64, scale: float | None = None, is_causal: bool = False, causal_alignment: str = "top_left",
+    layout: str = "bhsd", return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Any = None,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """(dq, dk, dv), those asked for, of `sdpa_block_sparse`; query i at key i (top left) by default.
 
-    Arrays as there, lse [batch, heads, queries] in any layout.
+    Arrays as there, lse [batch, heads, queries] in any layout, and as it dlse, the gradient that reaches it.
     """
     flags = {"dq": return_dq, "dk": return_dk, "dv": return_dv}
     facts = {
@@ -107,4 +113,6 @@ def sdpa_block_sparse_backward(
         "causal_alignment": causal_alignment,
     }  # fmt: skip
     facts |= {f"return_{name}": flag for name, flag in flags.items()}
-    return _call(q, k, v, pattern, y, lse, dy, **facts, layout=layout, out=out, stream=stream, preference=preference)
+    return _call(
+        q, k, v, pattern, y, lse, dy, dlse, **facts, layout=layout, out=out, stream=stream, preference=preference
+    )

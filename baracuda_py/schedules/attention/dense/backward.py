@@ -14,7 +14,7 @@ from typing import Any
 from ....core import ArchSku, Geometry, Kernel, Params, Problem, Step, Variant
 from ....core.params import Field
 from ....core.variant import aligned
-from ..score_terms import LEVELS, RESTS, TERMS, WINDOW, level, refuse_terms, terms, window
+from ..score_terms import LEVELS, RESTS, TERMS, WINDOW, level, refuse_terms, spares, terms, window
 from .backward_blocks import NARROW, PIPELINED, SM90A, WIDE, Blocks, Groups, Pipeline
 from .bias_gradients import BIASES, MMA_KERNELS, Rows, bias_steps
 from .forward import HALVES, TENSOR_CORES, head_dim, layout, strides, wide
@@ -22,7 +22,7 @@ from .lse_rests import DENSE_RESTS, NO_RESTS, Rests
 
 _SIZES = dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles", "padded"), "i64")
 _NUMBERS = dict.fromkeys(("num_heads", "d_k", "d_v", "wide"), "i32")
-_PREPARE = WINDOW | dict.fromkeys(("y", "dy", "lse", "dq"), "ptr")
+_PREPARE = WINDOW | dict.fromkeys(("y", "dy", "lse", "dlse", "dq"), "ptr")
 _PREPARE |= dict.fromkeys(("stats", "turns", "sums"), "workspace") | {"stride": "i64[3][3]"} | _SIZES
 _PREPARE |= dict.fromkeys(("chunks", "counters", "fill"), "i64") | _NUMBERS
 _GRADIENTS = WINDOW | dict.fromkeys(("q", "k", "v", "dy", "lse", "dq", "dk", "dv"), "ptr")
@@ -68,7 +68,8 @@ class Arrangement:
     what kernels with score terms besides a window read of a problem and a scale; None: there are none. `biases`: the
     kernels of those terms' gradients. `apart`: dq has kernels of its own. `neighbours`: in place of the block's, unless
     0. `rising`: key heads in turn of those that rise, unless 0. `level`: of the terms (terms.cuh) that kernels have
-    where `terms` is None. `rests`: finds what rows' lse lack, where terms may be of any size. `after`: the steps
+    where `terms` is None. `rests`: finds what rows' lse lack, where terms may be of any size. `gradient`: the
+    steps of dslopes, if not a dense batch's. `after`: the steps
     behind all others, which use so many bytes of workspace, given what they know of rests, and the bytes in all.
     """
 
@@ -85,6 +86,7 @@ class Arrangement:
     rising: int = 0
     level: int = 0
     rests: Rests | None = None
+    gradient: Callable[..., tuple[list[Step], int]] | None = None
     after: Callable[[Problem, int, Mapping[str, int]], tuple[Sequence[Step], int]] | None = None
 
     def params(self, name: str, fields: Mapping[str, Field]) -> Params:
@@ -92,10 +94,11 @@ class Arrangement:
         return Params(f"{name}{self.name}Params", **{**fields, **self.fields})
 
     def find_rests(self, p: Problem, workspace: int) -> tuple[list[Step], dict[str, int], int]:
-        """As `Rests.steps`; none are found, or where there are no terms not even that is said."""
-        if self.rests:
-            return self.rests.steps(p, workspace)
-        return [], NO_RESTS if self.terms else {}, workspace
+        """As `Rests.steps`, with `spares`; none are found, or where there are no terms not even that is said."""
+        if not (self.rests or self.terms):
+            return [], {}, workspace
+        steps, found, workspace = self.rests.steps(p, workspace) if self.rests else ([], NO_RESTS, workspace)
+        return steps, {**found, "spares": spares(p)}, workspace
 
     def kernels_of_biases(self, known: Sequence[Kernel]) -> tuple[Kernel, ...]:
         """Those among the known ones that the terms' gradients take."""
@@ -273,7 +276,7 @@ def gradient_steps(
         if warps and (any_order or (t.sides and summed)):
             steps.append(Step(f"{t.finish}_{name}_{d}", (-(-warps // 8), 1, 1), common | gradients))
     if form.terms:
-        own = Rows(cut.batch, cut.sizes["query_len"], form.strides(p.y, p.dy))
+        own = Rows(cut.batch, cut.sizes["query_len"], form.strides(p.y, p.dy), form.gradient)
         biases, workspace = bias_steps(p, own, workspace, rests)
         steps += biases
     if form.after is not None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ....core import Geometry, Guarantee, Kernel, Problem, Relative, Step, Variant
 from ....core.variant import aligned
-from ..score_terms import LEVELS, RESTS, TERMS, WINDOW, level, refuse_terms, window
+from ..score_terms import LEVELS, RESTS, TERMS, WINDOW, level, refuse_terms, spares, window
 from .backward import Arrangement
 from .backward_tile import BACKWARD_TILE, block_rows, shared_bytes
 from .bias_gradients import DELTA, DELTA_THREADS, Rows, bias_steps, delta_step
@@ -15,7 +15,7 @@ from .forward import HEAD_DIMS, SINGLES, THREADS, head_dim, layout, split_scale,
 
 _SIZES = dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles", "key_tiles", "chunk"), "i64")
 _SIZES |= dict.fromkeys(("scale", "sign", "signed_scale"), "f64")
-_SIZES |= dict.fromkeys(("num_heads", "group", "d_k", "d_v", "causal", "wide"), "i32")
+_SIZES |= dict.fromkeys(("num_heads", "group", "d_k", "d_v", "causal", "wide", "spares"), "i32")
 _INPUTS = WINDOW | BACKWARD_TILE | dict.fromkeys(("q", "k", "v", "dy", "lse"), "ptr") | {"delta": "workspace"}
 _DQ = _INPUTS | {"dq": "ptr", "stride": "i64[5][3]"} | _SIZES
 _DKV = _INPUTS | {"dk": "ptr", "dv": "ptr", "stride": "i64[6][3]"} | _SIZES
@@ -35,7 +35,7 @@ def _geometry(p: Problem, form: Arrangement) -> Geometry | str:
     sizes = {
         "delta": cut.start, **cut.sizes, **window(desc), "tiles": cut.tiles, "key_tiles": cut.key_tiles,
         **split_scale(desc), "signed_scale": desc.scale, "num_heads": desc.num_heads, "group": desc.group,
-        "d_k": desc.d_k, "d_v": desc.d_v, "causal": int(desc.is_causal),
+        "d_k": desc.d_k, "d_v": desc.d_v, "causal": int(desc.is_causal), "spares": spares(p),
     }  # fmt: skip
     suffix = LEVELS[level(p, sinks=False)] if form.terms else ""
     if suffix and form.terms:
@@ -60,7 +60,7 @@ def _geometry(p: Problem, form: Arrangement) -> Geometry | str:
         params["chunk"] = kv_heads if desc.is_causal else 1
         steps.append(Step(f"dkv{suffix}", (cut.key_tiles * kv_heads, 1, 1), params, {"D": d}, THREADS, smem))
     if form.terms:
-        own = Rows(cut.batch, count, form.strides(p.y, p.dy))
+        own = Rows(cut.batch, count, form.strides(p.y, p.dy), form.gradient)
         more, workspace = bias_steps(p, own, workspace, rests, cut.start if summed else None)
         steps += more
     if form.after is not None:

@@ -6,7 +6,7 @@ A row of the backward appends `bias_steps(p, …)` to its steps, and SIMT_KERNEL
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,8 @@ from .backward_tile import BACKWARD_TILE, block_rows
 from .forward import THREADS, split_scale, strides, wide
 
 DELTA = Params(
-    "FlashDeltaParams", y="ptr", dy="ptr", delta="workspace", stride="i64[2][3]", query_len="i64", rows="i64",
-    num_heads="i32", d_v="i32", wide="i32", each="i32",
+    "FlashDeltaParams", y="ptr", dy="ptr", lse="ptr", dlse="ptr", delta="workspace", stride="i64[2][3]",
+    query_len="i64", rows="i64", num_heads="i32", d_v="i32", wide="i32", each="i32",
 )  # fmt: skip
 _OWN = {"out": "ptr", "parts": "workspace", "own": "i64[4]", "out_stride": "i64[4]"}
 _OWN |= dict.fromkeys(("query_len", "key_len", "splits"), "i64") | dict.fromkeys(
@@ -86,15 +86,19 @@ SINKS_ALONE = ("bias_delta", "bias_sinks")  # of those, the ones for dsinks
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of y and dy that a kernel sees: `batch` times heads times `query_len`; strides of both."""
+    """The rows of y and dy that a kernel sees: `batch` times heads times `query_len`; strides of both.
+
+    gradient: makes the steps of dslopes where the rows are no dense batch's.
+    """
 
     batch: int
     query_len: int
     strides: Any
+    gradient: Callable[..., tuple[list[Step], int]] | None = None
 
 
 def delta_step(p: Problem, kernel: str, at: int, stride: Any, heads: int, query_len: int) -> Step:
-    """The step that writes rowsum(dy y) of all rows of y and dy to the workspace from byte `at` on.
+    """The step that writes rowsum(dy y), less dlse, of all rows of y and dy to the workspace from byte `at` on.
 
     `stride`: those of y and dy. `each`: terms that flash_dq and flash_dkv add in one chain.
     """
@@ -128,7 +132,10 @@ def bias_steps(
     parts = workspace
     for name, view in (("dmask", dmask), ("dslopes", dslopes)):
         if view is not None and view.size:
-            made, end = _gradient(p, name, view, delta, parts, rests)
+            if rows.gradient is not None:
+                made, end = rows.gradient(p, view, delta, parts, rests)
+            else:
+                made, end = _gradient(p, name, view, delta, parts, rests)
             steps += made
             workspace = max(workspace, end)
     if dsinks is not None and dsinks.size:
