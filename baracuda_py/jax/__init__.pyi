@@ -40,6 +40,8 @@ from baracuda_py import cascade_merge_states as cascade_merge_states
 from baracuda_py import copy_pages as copy_pages
 from baracuda_py import dot_product_attention as dot_product_attention
 from baracuda_py import flash_decoding as flash_decoding
+from baracuda_py import hstu_attention as hstu_attention
+from baracuda_py import hstu_attention_backward as hstu_attention_backward
 from baracuda_py import kv_cache_append as kv_cache_append
 from baracuda_py import mla_decode as mla_decode
 from baracuda_py import mla_kv_append as mla_kv_append
