@@ -96,7 +96,15 @@ def reference(
 
 def in_torch(torch: Any, desc: HstuAttentionDescriptor, *, q: Any, k: Any, v: Any, seq_offsets: Any) -> Any:
     """silu of masked scores."""
-    mask = torch.from_numpy(seen(desc, seq_offsets.cpu().numpy())).to(q.device)
+    bounds, rows = (
+        torch.cummax(seq_offsets.long().clamp(0, desc.total), 0)[0],
+        torch.arange(desc.total, device=q.device),
+    )
+    sequence = (bounds <= rows[:, None]).sum(-1)  # 0 before the first
+    ahead = rows - rows[:, None]
+    mask = (sequence == sequence[:, None]) & (sequence > 0) & (sequence < desc.num_bounds)
+    mask &= (ahead <= 0) | (not desc.is_causal)
+    mask &= ahead >= -(desc.total if desc.window_left is None else desc.window_left)
     s = torch.einsum("ihd,jhd->hij", q, k) * desc.scale
     p = torch.nn.functional.silu(s).masked_fill(~mask, 0.0)
     return torch.einsum("hij,jhd->ihd", p, v) / desc.max_seqlen
