@@ -145,6 +145,12 @@ from .ops.attention.packed.flash_sdpa_varlen import FlashSdpaVarlenPlan as Flash
 from .ops.attention.packed.flash_sdpa_varlen_backward import FlashSdpaVarlenBackwardArgs as FlashSdpaVarlenBackwardArgs
 from .ops.attention.packed.flash_sdpa_varlen_backward import FlashSdpaVarlenBackwardDescriptor as _FlashSdpaVarlenBackwardDescriptor
 from .ops.attention.packed.flash_sdpa_varlen_backward import FlashSdpaVarlenBackwardPlan as FlashSdpaVarlenBackwardPlan
+from .ops.attention.packed.hstu_attention import HstuAttentionArgs as HstuAttentionArgs
+from .ops.attention.packed.hstu_attention import HstuAttentionDescriptor as _HstuAttentionDescriptor
+from .ops.attention.packed.hstu_attention import HstuAttentionPlan as HstuAttentionPlan
+from .ops.attention.packed.hstu_attention_backward import HstuAttentionBackwardArgs as HstuAttentionBackwardArgs
+from .ops.attention.packed.hstu_attention_backward import HstuAttentionBackwardDescriptor as _HstuAttentionBackwardDescriptor
+from .ops.attention.packed.hstu_attention_backward import HstuAttentionBackwardPlan as HstuAttentionBackwardPlan
 from .ops.attention.packed.ragged import PackedDescriptor as _PackedDescriptor
 from .ops.attention.packed.ragged import RaggedDescriptor as _RaggedDescriptor
 from .ops.attention.paged.batch_paged_decode import BatchPagedDecodeArgs as BatchPagedDecodeArgs
@@ -1804,6 +1810,12 @@ class FlashSdpaVarlenBackwardDescriptor(_FlashSdpaVarlenBackwardDescriptor):
 class FlashSdpaVarlenDescriptor(_FlashSdpaVarlenDescriptor):
     """As `PackedDescriptor`; dropout_p of the weights are dropped."""
     def __init__(self, *, batch_size: SupportsIndex, total_q: SupportsIndex, num_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, max_seqlen_q: SupportsIndex | None = None, scale: SupportsFloat | None = None, is_causal: bool = False, causal_alignment: Literal['top_left', 'bottom_right'] = 'bottom_right', window_left: SupportsIndex | None = None, window_right: SupportsIndex | None = None, softcap: SupportsFloat = 0.0, num_kv_heads: SupportsIndex | None = None, element: DType, total_k: SupportsIndex, max_seqlen_k: SupportsIndex | None = None, dropout_p: SupportsFloat = 0.0) -> None: ...
+class HstuAttentionBackwardDescriptor(_HstuAttentionBackwardDescriptor):
+    """As the forward's."""
+    def __init__(self, *, total: SupportsIndex, num_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, num_bounds: SupportsIndex, max_seqlen: SupportsIndex, is_causal: bool = True, window_left: SupportsIndex | None = None, scale: SupportsFloat | None = None, element: DType) -> None: ...
+class HstuAttentionDescriptor(_HstuAttentionDescriptor):
+    """`total` tokens of batch_size sequences, one behind the other; weights are divided by max_seqlen."""
+    def __init__(self, *, total: SupportsIndex, num_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, num_bounds: SupportsIndex, max_seqlen: SupportsIndex, is_causal: bool = True, window_left: SupportsIndex | None = None, scale: SupportsFloat | None = None, element: DType) -> None: ...
 class IndexerLogitsDescriptor(_IndexerLogitsDescriptor):
     """num_queries queries of num_heads heads of d columns, against num_pages pages of page_size keys."""
     def __init__(self, *, num_queries: SupportsIndex, num_heads: SupportsIndex, d: SupportsIndex, num_pages: SupportsIndex, page_size: SupportsIndex, batch_size: SupportsIndex = 0, max_pages: SupportsIndex = 0, element: DType) -> None: ...
@@ -1939,6 +1951,10 @@ def flash_sdpa_varlen(q: Array, k: Array, v: Array, cu_seqlens_q: Array, cu_seql
     """softmax(s) v of s = scale · q kᵀ within each sequence, last query at last key (bottom right, FlashAttention's)."""
 def flash_sdpa_varlen_backward(q: Array, k: Array, v: Array, y: Array, lse: Array, dy: Array, cu_seqlens_q: Array, cu_seqlens_k: Array, *, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'bottom_right', window_left: int | None = None, window_right: int | None = None, softcap: float = 0.0, slopes: Array | None = None, sinks: Array | None = None, dlse: Array | None = None, dropout_p: float = 0.0, seed: Scalar | None = None, offset: Scalar = 0, return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, return_dslopes: bool = False, return_dsinks: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(dq, dk, dv, dslopes, dsinks), those asked for, of `flash_sdpa_varlen`, last query at last key (bottom right)."""
+def hstu_attention(q: Array, k: Array, v: Array, seq_offsets: Array, *, max_seqlen: int, is_causal: bool = True, window_left: int | None = None, scale: float | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """silu(scale · q kᵀ) v / max_seqlen of packed sequences, causal by default (HSTU, arXiv:2402.17152)."""
+def hstu_attention_backward(q: Array, k: Array, v: Array, seq_offsets: Array, dy: Array, *, max_seqlen: int, is_causal: bool = True, window_left: int | None = None, scale: float | None = None, return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(dq, dk, dv), those asked for, of `hstu_attention`; causal by default. Arrays as there."""
 def indexer_logits(q: Array, k: Array, w: Array, k_scale: Array | None = None, starts: Array | None = None, ends: Array | None = None, page_table: Array | None = None, batch_indices: Array | None = None, *, num_queries: int = ..., num_heads: int = ..., d: int = ..., num_pages: int = ..., page_size: int = ..., batch_size: int = ..., max_pages: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """logits[t, s] = k_scale[s] Σ_h w[t, h] max(q[t, h] · k[s], 0) for the keys that query t sees, else -inf."""
 def indexer_topk(q: Array, k: Array, w: Array, k_scale: Array | None = None, starts: Array | None = None, ends: Array | None = None, page_table: Array | None = None, batch_indices: Array | None = None, *, num_queries: int = ..., num_heads: int = ..., d: int = ..., num_pages: int = ..., page_size: int = ..., batch_size: int = ..., max_pages: int = ..., top_k: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

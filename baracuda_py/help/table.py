@@ -334,6 +334,11 @@ q, k, v, dy = (rng.standard_normal(shape, dtype=np.float32) for _ in range(4))
 blocks = np.array([[[True, False], [True, True]]] * 2), np.array([[100, 28]] * 2), np.array([[50, 78]] * 2)
 y, lse = bc.sdpa_variable_block_sparse(q, k, v, *blocks, return_lse=True)
 dq, dk, dv = bc.sdpa_variable_block_sparse_backward(q, k, v, *blocks, y, lse, dy)""",
+    "hstu_attention": f"""{_RNG}q, k, v = (rng.standard_normal((9, 2, 8), dtype=np.float32) for _ in range(3))
+y = bc.hstu_attention(q, k, v, np.array([0, 4, 9]), max_seqlen=5)""",
+    "hstu_attention_backward": f"""{_RNG}shape = (9, 2, 8)
+q, k, v, dy = (rng.standard_normal(shape, dtype=np.float32) for _ in range(4))
+dq, dk, dv = bc.hstu_attention_backward(q, k, v, np.array([0, 4, 9]), dy, max_seqlen=5)""",
     "sdpa_block_sparse_backward": f"""{_RNG}shape = (1, 2, 128, 16)
 q, k, v, dy = (rng.standard_normal(shape, dtype=np.float32) for _ in range(4))
 pattern = np.array([[True, False], [True, True]]).reshape(1, 1, 2, 2).repeat(2, 1)

@@ -451,6 +451,12 @@ GIVEN: dict[str, Callable[[], Call]] = {
         [*_heads(3, 64), *_variable_blocks(), made(1, 2, 64, 16), made(1, 2, 64), made(1, 2, 64, 16, seed=4)],
         {},
     ),
+    "hstu_attention": lambda: (
+        [*(made(9, 2, 8, seed=i) for i in range(3)), np.array([0, 4, 9])], {"max_seqlen": 5},
+    ),
+    "hstu_attention_backward": lambda: (
+        [*(made(9, 2, 8, seed=i) for i in range(3)), np.array([0, 4, 9]), made(9, 2, 8, seed=3)], {"max_seqlen": 5},
+    ),
     "sdpa_block_sparse": lambda: ([*_heads(3, 64), np.ones((1, 1), np.uint8)], {}),
     "sdpa_block_sparse_backward": lambda: (
         [*_heads(3, 64), np.ones((1, 1), np.uint8), made(1, 2, 64, 16), made(1, 2, 64), made(1, 2, 64, 16, seed=4)],

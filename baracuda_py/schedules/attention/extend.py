@@ -121,6 +121,7 @@ class Extend:
     fields: Mapping[str, str]
     see: Callable[[Problem], Seen | str]
     tables: Kernel | None = None  # that writes the page tables of operands that have none
+    one_query: bool = False  # whether a sequence has no more, so that 64 rows of a block are enough
 
     @property
     def split(self) -> Params:
@@ -300,5 +301,6 @@ def refuse(seen: Seen, desc: Any) -> str | None:
 
 def extend_rows(made: Extend) -> tuple[Variant, ...]:
     """All rows."""
-    rows = made.tensor_core_row("wgmma", ArchSku.SM90A, WGMMA), made.tensor_core_row("mma", ArchSku.SM80, MMA)
+    tilings = {1: WGMMA[1]} if made.one_query else WGMMA
+    rows = made.tensor_core_row("wgmma", ArchSku.SM90A, tilings), made.tensor_core_row("mma", ArchSku.SM80, MMA)
     return (*rows, made.simt_row())

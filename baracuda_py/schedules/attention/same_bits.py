@@ -40,10 +40,11 @@ PACKED_TABLES = Kernel(
 
 
 def same_bits_rows(
-    fields: Mapping[str, str], see: Callable[[Problem], Seen | str], tables: Kernel | None = None
-) -> tuple[Variant, ...]:
+    fields: Mapping[str, str], see: Callable[[Problem], Seen | str], tables: Kernel | None = None,
+    one_query: bool = False,
+) -> tuple[Variant, ...]:  # fmt: skip
     """The rows of an op whose operands are seen so; `fields` are `page_tables.table_fields`."""
-    rows = extend_rows(Extend(fields, see, tables))
+    rows = extend_rows(Extend(fields, see, tables, one_query))
     return tuple(replace(row, name=f"shared_{row.name}") for row in rows)
 
 

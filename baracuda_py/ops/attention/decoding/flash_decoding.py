@@ -261,7 +261,7 @@ class FlashDecodingPlan(Plan):
         "[0, cache_batch) sees no key; cells that are not seen are never read"
     )
     variants = (
-        mma_row(_DENSE), row(_DENSE), *same_bits_rows(table_fields(READ_TABLES), cached, DENSE_TABLES),
+        mma_row(_DENSE), row(_DENSE), *same_bits_rows(table_fields(READ_TABLES), cached, DENSE_TABLES, True),
     )  # fmt: skip
     torch = staticmethod(in_torch)
     benchmarks = (
