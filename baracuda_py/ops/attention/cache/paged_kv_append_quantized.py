@@ -122,6 +122,7 @@ def _geometry(p: Problem) -> Geometry | str:
 _KERNEL = Kernel(
     "paged_kv_append_quantized", "paged_kv_append_quantized<{T}, {WIDE}, {FORMAT}, {I}>", PARAMS,
     {"WIDE": (True, False), "FORMAT": CODE_NUMBERS, "I": ("i32", "i64")}, threads=THREADS,
+    min_blocks=8,
 )  # fmt: skip
 
 

@@ -276,6 +276,7 @@ class RopePlan(Plan):
     becomes scale · (a cos t - b sin t, b cos t + a sin t) (Su et al. 2021); columns beyond rotary_dim are copied.
     inv_freq float32 or float64; see `rope_frequencies` for models of extended context, and `RopeArgs` for tables. The
     functional layer takes arrays of layout "bshd", [batch, seq_len, heads, head_dim], too; given x2 it returns (y, y2).
+    Packed tokens [tokens, heads, head_dim] are x[None] of that layout, with the positions of all tokens.
     """
 
     op = "attention.rope"
