@@ -12,10 +12,13 @@
 namespace baracuda {
 namespace attention {
 
-// Turns a score into a weight and dp into ds. The highest key of a row far from 0 has all of its weight, and ds = 0.
-template <class T> BARACUDA_D void replay(float& s, float& dp, const RowState<float>& row, float scale) {
+// Turns a score into a weight and dp into ds. The highest key of a row far from 0 has all of its weight, and ds = 0 if
+// lse has no gradient.
+template <class T, class P>
+BARACUDA_D void replay(const P& p, float& s, float& dp, const RowState<float>& row, float scale) {
   s = replayed_weight(math::fma(s, scale, -row.base));
-  dp = is_far_base(row.base) && rounds_to_one<T>(s) ? 0.0f : s * (dp - row.delta);
+  const bool sole = p.dlse == nullptr && is_far_base(row.base) && rounds_to_one<T>(s);
+  dp = sole ? 0.0f : s * (dp - row.delta);
 }
 
 }  // namespace attention
@@ -76,7 +79,7 @@ template <class T, int D, int KEYS, class P> BARACUDA_D void block_select_dq(con
     for (int n = 0; n < KEYS / 8; ++n) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        replay<T>(s[0][n][e], ds[0][n][e], state[e / 2], scale);
+        replay<T>(p, s[0][n][e], ds[0][n][e], state[e / 2], scale);
         if (8 * n + lane_id() % 4 * 2 + e % 2 >= left) ds[0][n][e] = 0.0f;
       }
     }
@@ -171,7 +174,7 @@ template <class T, int D, int COLS, int KEYS, int STAGES, class P> BARACUDA_D vo
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const State& row = state[8 * n + lane % 4 * 2 + e % 2];
-        replay<T>(s[0][n][e], ds[0][n][e], row, scale);
+        replay<T>(p, s[0][n][e], ds[0][n][e], row, scale);
         if (cut && k0 + key0 + e / 2 * 8 + lane / 4 > row.query + p.shift) s[0][n][e] = ds[0][n][e] = 0.0f;
       }
     }

@@ -1,6 +1,6 @@
 // block_select_backward_simt    the gradients of block_select_simt, and what rows of any backward need.
 //
-// states: of every row its base (attention.cuh) and delta = dy y. dq: a warp has a row and takes the keys of its blocks.
+// states: of every row its base (attention.cuh) and delta = dy y - dlse. dq: a warp has a row and takes the keys of its blocks.
 // dkv: a warp has a key and takes the rows that chose its block, 32 at a time.
 #include "attention/sparse/block_select_simt.cuh"
 
@@ -20,8 +20,9 @@ template <class T, class P> BARACUDA_D void block_select_states(const P& p) {
   for (int d = lane_id(); d < p.d_v; d += warp_size) sum = math::fma(to_acc(dy[d]), to_acc(y[d]), sum);
   sum = warp_reduce<Sum>(sum);
   if (lane_id() != 0) return;
-  const A base = replay_base(static_cast<const A*>(p.lse)[row]);
-  static_cast<RowState<A>*>(p.states)[row] = {base, sum, static_cast<i32>(query), 0};
+  const A lse = static_cast<const A*>(p.lse)[row];
+  const A delta = sum - lse_gradient(p, lse, row);
+  static_cast<RowState<A>*>(p.states)[row] = {replay_base(lse), delta, static_cast<i32>(query), 0};
 }
 
 namespace attention {

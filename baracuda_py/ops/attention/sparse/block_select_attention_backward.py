@@ -30,7 +30,9 @@ class BlockSelectAttentionBackwardDescriptor(BlockSelectAttentionDescriptor):
 
 @dataclass(slots=True, kw_only=True)
 class BlockSelectAttentionBackwardArgs(Args):
-    """`y` and `lse` are the forward's; a gradient left None costs nothing.
+    """`y` and `lse` are the forward's, dlse is the gradient that reaches lse; a gradient left None costs nothing.
+
+    In a row that sees no key dlse counts as 0.
 
     What is not finite makes gradients NaN that its block, or a neighbour in its tile of scores, reaches.
     """
@@ -42,6 +44,9 @@ class BlockSelectAttentionBackwardArgs(Args):
     y: Array = operand(_Y, layout="inner")
     lse: Array = operand("batch_size num_heads query_len", element="acc", layout="dense")
     dy: Array = operand(_Y, layout="inner", values=finite)
+    dlse: Array | None = operand(
+        "batch_size num_heads query_len", element="acc", optional=True, layout="dense", values=finite
+    )
     dq: Array | None = output(_Q, optional=True, layout="inner")
     dk: Array | None = output(_K, optional=True, layout="inner")
     dv: Array | None = output(_V, optional=True, layout="inner")
@@ -49,11 +54,12 @@ class BlockSelectAttentionBackwardArgs(Args):
 
 def reference(
     desc: BlockSelectAttentionBackwardDescriptor, *, q: Any, k: Any, v: Any, block_indices: Any, y: Any, lse: Any,
-    dy: Any, wanted: set[str], store: Any = unrounded,
+    dy: Any, dlse: Any = None, wanted: set[str], store: Any = unrounded,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in the dtype q comes in, as `FlashSdpaBackwardPlan`'s."""
     mask = seen(desc, block_indices)
-    return gradients(desc, q=q, k=k, v=v, y=y, lse=lse, dy=dy, mask=mask, wanted=wanted, store=store)  # type: ignore[arg-type]
+    given = {"q": q, "k": k, "v": v, "y": y, "lse": lse, "dy": dy, "dlse": dlse, "mask": mask}
+    return gradients(desc, **given, wanted=wanted, store=store)  # type: ignore[arg-type]
 
 
 class BlockSelectAttentionBackwardPlan(Plan):
@@ -93,18 +99,18 @@ _call = functional(BlockSelectAttentionBackwardPlan, layouts=_TURNED)
 
 @entry(BlockSelectAttentionBackwardPlan)
 def block_select_attention_backward(
-    q: Any, k: Any, v: Any, block_indices: Any, y: Any, lse: Any, dy: Any, *, block_size: int = 64,
+    q: Any, k: Any, v: Any, block_indices: Any, y: Any, lse: Any, dy: Any, dlse: Any = None, *, block_size: int = 64,
     scale: float | None = None, is_causal: bool = False, causal_alignment: str = "top_left", layout: str = "bhsd",
     return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Any = None, stream: Any = None,
     preference: Any = None,
 ) -> Any:  # fmt: skip
     """(dq, dk, dv), those asked for, of `block_select_attention`; query i stands at key i (top left) by default.
 
-    Arrays as there, lse [batch, heads, queries] in any layout.
+    Arrays as there, lse [batch, heads, queries] in any layout, and as it dlse, the gradient that reaches it.
     """
     flags = {"dq": return_dq, "dk": return_dk, "dv": return_dv}
     facts = {"block_size": block_size, "scale": scale, "is_causal": is_causal, "causal_alignment": causal_alignment}
     facts |= {f"return_{name}": flag for name, flag in flags.items()}
     return _call(
-        q, k, v, block_indices, y, lse, dy, **facts, layout=layout, out=out, stream=stream, preference=preference
+        q, k, v, block_indices, y, lse, dy, dlse, **facts, layout=layout, out=out, stream=stream, preference=preference
     )

@@ -32,7 +32,9 @@ class SdpaVariableBlockSparseBackwardDescriptor(SdpaVariableBlockSparseDescripto
 
 @dataclass(slots=True, kw_only=True)
 class SdpaVariableBlockSparseBackwardArgs(Args):
-    """`y` and `lse` are the forward's; a gradient left None costs nothing.
+    """`y` and `lse` are the forward's, dlse is the gradient that reaches lse; a gradient left None costs nothing.
+
+    In a row that sees no key dlse counts as 0.
 
     What is not finite makes gradients NaN that its block, or a neighbour in its tile of scores, reaches.
     """
@@ -46,6 +48,9 @@ class SdpaVariableBlockSparseBackwardArgs(Args):
     y: Array = operand(_Y, layout="inner")
     lse: Array = operand("batch_size num_heads query_len", element="acc", layout="dense")
     dy: Array = operand(_Y, layout="inner", values=finite)
+    dlse: Array | None = operand(
+        "batch_size num_heads query_len", element="acc", optional=True, layout="dense", values=finite
+    )
     dq: Array | None = output(_Q, optional=True, layout="inner")
     dk: Array | None = output(_K, optional=True, layout="inner")
     dv: Array | None = output(_V, optional=True, layout="inner")
@@ -53,11 +58,13 @@ class SdpaVariableBlockSparseBackwardArgs(Args):
 
 def reference(
     desc: SdpaVariableBlockSparseBackwardDescriptor, *, q: Any, k: Any, v: Any, block_mask: Any, row_sizes: Any,
-    column_sizes: Any, y: Any, lse: Any, dy: Any, wanted: set[str], store: Any = unrounded,
+    column_sizes: Any, y: Any, lse: Any, dy: Any, dlse: Any = None, wanted: set[str],
+    store: Any = unrounded,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in the dtype q comes in, as `FlashSdpaBackwardPlan`'s."""
     mask = seen(desc, block_mask, row_sizes, column_sizes)
-    return gradients(desc, q=q, k=k, v=v, y=y, lse=lse, dy=dy, mask=mask, wanted=wanted, store=store)  # type: ignore[arg-type]
+    given = {"q": q, "k": k, "v": v, "y": y, "lse": lse, "dy": dy, "dlse": dlse, "mask": mask}
+    return gradients(desc, **given, wanted=wanted, store=store)  # type: ignore[arg-type]
 
 
 class SdpaVariableBlockSparseBackwardPlan(Plan):
@@ -94,19 +101,19 @@ _call = functional(SdpaVariableBlockSparseBackwardPlan, layouts=Layouts(("q", "k
 
 @entry(SdpaVariableBlockSparseBackwardPlan)
 def sdpa_variable_block_sparse_backward(
-    q: Any, k: Any, v: Any, block_mask: Any, row_sizes: Any, column_sizes: Any, y: Any, lse: Any, dy: Any, *,
-    scale: float | None = None, is_causal: bool = False, causal_alignment: str = "top_left", layout: str = "bhsd",
-    return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Any = None, stream: Any = None,
+    q: Any, k: Any, v: Any, block_mask: Any, row_sizes: Any, column_sizes: Any, y: Any, lse: Any, dy: Any,
+    dlse: Any = None, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = "top_left",
+    layout: str = "bhsd", return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Any = None, stream: Any = None,
     preference: Any = None,
 ) -> Any:  # fmt: skip
     """(dq, dk, dv), those asked for, of `sdpa_variable_block_sparse`; query i at key i (top left) by default.
 
-    Arrays as there, lse [batch, heads, queries] in any layout.
+    Arrays as there, lse [batch, heads, queries] in any layout, and as it dlse, the gradient that reaches it.
     """
     flags = {"dq": return_dq, "dk": return_dk, "dv": return_dv}
     facts = {"scale": scale, "is_causal": is_causal, "causal_alignment": causal_alignment}
     facts |= {f"return_{name}": flag for name, flag in flags.items()}
     return _call(
-        q, k, v, block_mask, row_sizes, column_sizes, y, lse, dy, **facts, layout=layout, out=out, stream=stream,
+        q, k, v, block_mask, row_sizes, column_sizes, y, lse, dy, dlse, **facts, layout=layout, out=out, stream=stream,
         preference=preference,
     )  # fmt: skip

@@ -30,7 +30,8 @@ _FIELDS: dict[str, Any] = WINDOW | {
 FORWARD = Params("BlockSelectParams", **_FIELDS, stride="i64[4][3]", sign="f64")
 _WORKSPACES = ("states", "table", "begins", "slots", "order", "sums")
 BACKWARD = Params(
-    "BlockSelectBackwardParams", **_FIELDS, stride="i64[8][3]", **dict.fromkeys(("dy", "dq", "dk", "dv"), "ptr"),
+    "BlockSelectBackwardParams", **_FIELDS, stride="i64[8][3]",
+    **dict.fromkeys(("dy", "dlse", "dq", "dk", "dv"), "ptr"),
     **dict.fromkeys(_WORKSPACES, "workspace"),
     **dict.fromkeys(("num_rows", "tiles", "tile_queries", "part", "max_parts"), "i64"),
 )  # fmt: skip
