@@ -131,6 +131,11 @@ y = bc.mla_decode_fp8(q[:, None], cache, page_table=page_table, lengths=lengths,
     "mla_kv_append": f"""{_LATENTS}latent, k_rope = (rng.standard_normal((4, d), dtype=np.float32) for d in (16, 8))
 offsets = np.array([5, 1], dtype=np.int32)
 bc.mla_kv_append(latent, k_rope, cache, page_table=page_table, cache_offsets=offsets)""",
+    "mla_kv_append_fp8": f"""{_RECORDS}codes = np.zeros((6, 4, 128), dtype=np.uint8)
+scales, rope = np.zeros((6, 4, 1), dtype=np.float32), bc.cast(np.zeros((6, 4, 8), dtype=np.float32), "bfloat16")
+latent, k_rope = (bc.cast(rng.standard_normal((4, d), dtype=np.float32), "bfloat16") for d in (128, 8))
+offsets = np.array([5, 1], dtype=np.int32)
+bc.mla_kv_append_fp8(latent, k_rope, codes, scales, rope, page_table=page_table, cache_offsets=offsets)""",
     "mla_sparse": f"""{_LATENTS}q = rng.standard_normal((3, 4, 24), dtype=np.float32)
 indices = np.array([[0, 23, 7], [5, -1, -1], [11, 2, -1]], dtype=np.int32)
 y = bc.mla_sparse(q, cache, indices, scale=0.2, d_rope=8)""",
