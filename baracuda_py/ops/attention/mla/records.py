@@ -69,7 +69,7 @@ def decoded_in_torch(torch: Any, cache: Any, d_latent: int) -> Any:
 
     def part(first: int, end: int | None, kind: Any) -> Any:
         taken = cache[..., first:end]
-        return taken.new_empty(taken.shape).copy_(taken).view(kind)
+        return taken.reshape(-1).clone().view(kind).reshape(*taken.shape[:-1], taken.shape[-1] // kind.itemsize)
 
     end = d_latent + d_latent // 32
     scales = part(d_latent, end, torch.float32).repeat_interleave(GROUP, -1)
