@@ -1,4 +1,4 @@
-"""mla_kv_append_fp8 on a GPU: into records of bytes, the same as on the host but for the last bits of codes and scales."""
+"""mla_kv_append_fp8 on a GPU: into records of bytes, the same as on the host but for last bits of codes and scales."""
 
 from __future__ import annotations
 
