@@ -130,6 +130,10 @@ from .ops.attention.mla.mla_decode_fp8 import MlaDecodeFp8Plan as MlaDecodeFp8Pl
 from .ops.attention.mla.mla_kv_append import MlaKvAppendArgs as MlaKvAppendArgs
 from .ops.attention.mla.mla_kv_append import MlaKvAppendDescriptor as _MlaKvAppendDescriptor
 from .ops.attention.mla.mla_kv_append import MlaKvAppendPlan as MlaKvAppendPlan
+from .ops.attention.mla.mla_kv_append import NewLatents as NewLatents
+from .ops.attention.mla.mla_kv_append_fp8 import MlaKvAppendFp8Args as MlaKvAppendFp8Args
+from .ops.attention.mla.mla_kv_append_fp8 import MlaKvAppendFp8Descriptor as _MlaKvAppendFp8Descriptor
+from .ops.attention.mla.mla_kv_append_fp8 import MlaKvAppendFp8Plan as MlaKvAppendFp8Plan
 from .ops.attention.mla.mla_sparse import MlaSparseArgs as MlaSparseArgs
 from .ops.attention.mla.mla_sparse import MlaSparseDescriptor as _MlaSparseDescriptor
 from .ops.attention.mla.mla_sparse import MlaSparsePlan as MlaSparsePlan
@@ -1834,6 +1838,9 @@ class MlaDecodeFp8Descriptor(_MlaDecodeFp8Descriptor):
 class MlaKvAppendDescriptor(_MlaKvAppendDescriptor):
     """num_tokens new tokens of batch_size sequences, into num_pages pages of page_size cells of d_latent + d_rope."""
     def __init__(self, *, batch_size: SupportsIndex, num_tokens: SupportsIndex, num_pages: SupportsIndex, page_size: SupportsIndex, d_latent: SupportsIndex, d_rope: SupportsIndex, pairing: Literal['half', 'interleaved'] = 'half', base: SupportsFloat = 10000.0, eps: SupportsFloat = 1e-06, weight_element: DType | None = None, element: DType, max_pages: SupportsIndex = 0, num_indices: SupportsIndex = 0) -> None: ...
+class MlaKvAppendFp8Descriptor(_MlaKvAppendFp8Descriptor):
+    """As MlaKvAppendDescriptor; d_latent is a multiple of 128."""
+    def __init__(self, *, batch_size: SupportsIndex, num_tokens: SupportsIndex, num_pages: SupportsIndex, page_size: SupportsIndex, d_latent: SupportsIndex, d_rope: SupportsIndex, pairing: Literal['half', 'interleaved'] = 'half', base: SupportsFloat = 10000.0, eps: SupportsFloat = 1e-06, weight_element: DType | None = None, element: DType, max_pages: SupportsIndex = 0, num_indices: SupportsIndex = 0) -> None: ...
 class MlaSparseDescriptor(_MlaSparseDescriptor):
     """num_queries queries, each with a list of top_k cells, of num_pages pages of page_size cells of `width` columns."""
     def __init__(self, *, num_queries: SupportsIndex, num_heads: SupportsIndex, num_pages: SupportsIndex, page_size: SupportsIndex, width: SupportsIndex, top_k: SupportsIndex, scale: SupportsFloat, d_rope: SupportsIndex = 64, batch_size: SupportsIndex = 0, max_pages: SupportsIndex = 0, element: DType) -> None: ...
@@ -1973,6 +1980,8 @@ def mla_decode_fp8(q: Array, cache: Array, page_table: Array | None = None, leng
     """y = softmax(scale · q cᵀ) c[:, : d_latent] as `MlaDecodePlan`, over cells of FlashMLA's fp8 records."""
 def mla_kv_append(latent: A, k_rope: Array, cache: Array, weight: Array | None = None, positions: Array | None = None, inv_freq: Array | None = None, page_table: Array | None = None, cache_offsets: Array | None = None, token_indptr: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, *, batch_size: int = ..., num_tokens: int = ..., num_pages: int = ..., page_size: int = ..., d_latent: int = ..., d_rope: int = ..., pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, eps: float = 1e-06, weight_element: DType | None = None, max_pages: int = ..., num_indices: int = ..., scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """cache[page, cell] = [rms_norm(latent[t]) · weight, rope(k_rope[t])] where page and cell are the place of token t."""
+def mla_kv_append_fp8(latent: Array, k_rope: Array, codes: Array, scales: Array, rope: Array, weight: Array | None = None, positions: Array | None = None, inv_freq: Array | None = None, page_table: Array | None = None, cache_offsets: Array | None = None, token_indptr: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, *, batch_size: int = ..., num_tokens: int = ..., num_pages: int = ..., page_size: int = ..., d_latent: int = ..., d_rope: int = ..., pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, eps: float = 1e-06, weight_element: DType | None = None, max_pages: int = ..., num_indices: int = ..., scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array]:
+    """codes, scales [page, cell] = rms_norm(latent[t]) · weight; rope[page, cell] = rope(k_rope[t]): `MlaKvAppendPlan`."""
 @overload
 def mla_sparse(q: A, cache: Array, indices: Array, lengths: Array | None = None, page_table: Array | None = None, batch_indices: Array | None = None, sinks: Array | None = None, *, num_queries: int = ..., num_heads: int = ..., num_pages: int = ..., page_size: int = ..., width: int = ..., top_k: int = ..., scale: float = ..., d_rope: int = 64, batch_size: int = ..., max_pages: int = ..., return_lse: Literal[False] = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A: ...
 @overload

@@ -118,6 +118,19 @@ def gathered_latents(desc: Any, s: Any) -> Peers:
     return {"torch, gathered": call}
 
 
+def gathered_lists(desc: Any, s: Any) -> Peers:
+    """Listed cells gathered, then torch's attention, for few queries and heads: it repeats the cells for each head."""
+    if desc.num_queries > 128 or desc.num_heads > 16:
+        return {}
+
+    def call() -> Any:
+        k = s["cache"].flatten(0, 1)[s["indices"]][:, None]
+        q, v = s["q"][:, :, None], k[..., : desc.d_latent]
+        return F.scaled_dot_product_attention(q, k, v, scale=desc.scale, enable_gqa=True)
+
+    return {"torch, gathered": call}
+
+
 def equal_offsets(desc: Any, s: Any) -> Peers:
     """One copy for all sequences, whose offsets are equal."""
     rows = slice(first := int(s["cache_offsets"][0]), first + desc.new_len)
@@ -254,6 +267,7 @@ LIBRARIES: dict[str, Callable[[Any, Any], Peers]] = {
     "attention.flash_sdpa_varlen_backward": varlen_backward,
     "attention.kv_cache_append": equal_offsets,
     "attention.mla_decode": gathered_latents,
+    "attention.mla_sparse": gathered_lists,
     "attention.paged_kv_append": scattered,
     "attention.rope": rotated,
     "attention.rope_kv_append": rotated_append,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .affine_table import AFFINE
 from .indexing import EXAMPLES
+from .latent import LATENT
 from .layout import LAYOUT
 from .quantized import QUANTIZED
 from .random_table import RANDOM
@@ -26,18 +27,6 @@ _PAGES = f"""{_RNG}q = rng.standard_normal((2, 4, 16), dtype=np.float32)
 k_cache, v_cache = (rng.standard_normal((6, 2, 4, 16), dtype=np.float32) for _ in range(2))
 page_table = np.array([[0, 2], [5, 1]], dtype=np.int32)
 lengths = np.array([7, 3], dtype=np.int32)
-"""
-_LATENTS = f"""{_RNG}cache = rng.standard_normal((6, 4, 24), dtype=np.float32)
-page_table = np.array([[0, 2], [5, 1]], dtype=np.int32)
-"""
-_INDEXER = f"""{_RNG}q = rng.standard_normal((3, 4, 16), dtype=np.float32)
-k = rng.standard_normal((1, 6, 16), dtype=np.float32)
-w = rng.standard_normal((3, 4), dtype=np.float32)
-starts, ends = np.array([0, 0, 3], dtype=np.int32), np.array([4, 1, 6], dtype=np.int32)
-"""
-_RECORDS = f"""{_RNG}q = bc.cast(rng.standard_normal((2, 4, 136), dtype=np.float32), "bfloat16")
-cache = np.zeros((6, 4, 148), dtype=np.uint8)  # 128 codes, a float32 scale, 8 columns of bfloat16
-page_table = np.array([[0, 2], [5, 1]], dtype=np.int32)
 """
 _HALF = f"{_QKV}q, k, v = (bc.cast(x, 'bfloat16') for x in (q, k, v))\n"
 _PAIR = f"{_RNG}a, b = (rng.uniform(1.0, 4.0, (3, 4)).astype(np.float32) for _ in range(2))\n"
@@ -67,6 +56,7 @@ up = rng.standard_normal((4, 2), dtype=np.float32)
 output, loss = bc.adaptive_log_softmax_with_loss(x, target, head, [(down, up)])""",
     **AFFINE,
     **EXAMPLES,
+    **LATENT,
     "alpha_dropout": f"{_X}y = bc.alpha_dropout(x, 0.25, seed=7)",
     "array_equal": f"{_X}same = bc.array_equal(x, x)",
     "array_equiv": f"{_X}same = bc.array_equiv(x, x[:1])",
@@ -119,23 +109,8 @@ dlog_probs = bc.ctc_loss_backward(np.ones_like(loss), *given, log_alpha, nll)"""
     "gaussian_nll_loss": f"{_ROWS}loss = bc.gaussian_nll_loss(x1, x2, 0.5)",
     "grpo_loss": f"{_TOKENS}loss = bc.grpo_loss(policy, old, advantages, reference, mask, epsilon_high=0.28)",
     "info_nce_loss": f"{_ROWS}loss = bc.info_nce_loss(x1, x2)",
-    "indexer_logits": f"{_INDEXER}logits = bc.indexer_logits(q, k, w, starts=starts, ends=ends)",
-    "indexer_topk": f"{_INDEXER}indices = bc.indexer_topk(q, k, w, starts=starts, ends=ends, top_k=2)",
     "jaccard_loss": f"{_X}loss = bc.jaccard_loss(bc.sigmoid(x), (x > 0).astype(np.float32), axis=-1)",
     "kto_loss": f"{_LOGPS}loss = bc.kto_loss(chosen, reference, np.array([1, 0, 1], dtype=np.float32))",
-    "mla_decode": f"""{_LATENTS}q = rng.standard_normal((2, 1, 4, 24), dtype=np.float32)
-lengths = np.array([7, 3], dtype=np.int32)
-y = bc.mla_decode(q, cache, page_table=page_table, lengths=lengths, scale=0.2, d_rope=8)""",
-    "mla_decode_fp8": f"""{_RECORDS}lengths = np.array([7, 3], dtype=np.int32)
-y = bc.mla_decode_fp8(q[:, None], cache, page_table=page_table, lengths=lengths, scale=0.2, d_rope=8)""",
-    "mla_kv_append": f"""{_LATENTS}latent, k_rope = (rng.standard_normal((4, d), dtype=np.float32) for d in (16, 8))
-offsets = np.array([5, 1], dtype=np.int32)
-bc.mla_kv_append(latent, k_rope, cache, page_table=page_table, cache_offsets=offsets)""",
-    "mla_sparse": f"""{_LATENTS}q = rng.standard_normal((3, 4, 24), dtype=np.float32)
-indices = np.array([[0, 23, 7], [5, -1, -1], [11, 2, -1]], dtype=np.int32)
-y = bc.mla_sparse(q, cache, indices, scale=0.2, d_rope=8)""",
-    "mla_sparse_fp8": f"""{_RECORDS}indices = np.array([[0, 23, 7], [5, -1, -1]], dtype=np.int32)
-y = bc.mla_sparse_fp8(q, cache, indices, scale=0.2, d_rope=8)""",
     "nll_loss": f"{_LOGITS}loss = bc.nll_loss(bc.log_softmax(logits), classes)",
     "orpo_loss": f"{_LOGPS}loss = bc.orpo_loss(chosen, rejected)",
     "rnnt_loss": f"""{_RNG}logits = rng.standard_normal((2, 4, 3, 5), dtype=np.float32)

@@ -36,6 +36,7 @@ from baracuda_py import kv_cache_append as kv_cache_append
 from baracuda_py import mla_decode as mla_decode
 from baracuda_py import mla_decode_fp8 as mla_decode_fp8
 from baracuda_py import mla_kv_append as mla_kv_append
+from baracuda_py import mla_kv_append_fp8 as mla_kv_append_fp8
 from baracuda_py import mla_sparse as mla_sparse
 from baracuda_py import mla_sparse_fp8 as mla_sparse_fp8
 from baracuda_py import moba_attention as moba_attention

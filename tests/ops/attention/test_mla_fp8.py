@@ -1,4 +1,4 @@
-"""mla_decode_fp8 and mla_sparse_fp8: the same as over the decoded cells, on all their kernels."""
+"""Records of fp8: what is read has the bits of the decoded cells, on all kernels; what is appended is what is read."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import pytest
 
 from baracuda_py.core.errors import InvalidProblemError
 from baracuda_py.core.preference import PlanPreference
-from baracuda_py.ops.attention.mla.mla_decode import MlaDecodeDescriptor, MlaDecodePlan
+from baracuda_py.ops.attention.mla.mla_decode import MlaDecodeDescriptor, MlaDecodePlan, mla_decode
 from baracuda_py.ops.attention.mla.mla_decode_fp8 import MlaDecodeFp8Descriptor, MlaDecodeFp8Plan, mla_decode_fp8
+from baracuda_py.ops.attention.mla.mla_kv_append import mla_kv_append
+from baracuda_py.ops.attention.mla.mla_kv_append_fp8 import mla_kv_append_fp8
 from baracuda_py.ops.attention.mla.mla_sparse import MlaSparseDescriptor, MlaSparsePlan
 from baracuda_py.ops.attention.mla.mla_sparse_fp8 import MlaSparseFp8Descriptor, MlaSparseFp8Plan, mla_sparse_fp8
 from baracuda_py.ops.attention.mla.records import decoded, encoded
@@ -105,3 +107,43 @@ def test_a_list_and_a_sequence_are_one() -> None:
     y = mla_decode_fp8(q, cells, **given, scale=0.1, d_rope=8)
     listed = mla_sparse_fp8(q[0], cells, np.array([[*range(8, 16), 0, 1, 2]], np.int32), scale=0.1, d_rope=8)
     np.testing.assert_array_equal(y[0], listed)
+
+
+# ---- appending -------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_appended_is_read() -> None:
+    """Into views of one array of bytes; near what the append and the decoding of cells of 16 bits make."""
+    rng = np.random.default_rng(4)
+    latent, k_rope = (rng.standard_normal((6, n)).astype(BF16) for n in (256, 64))
+    weight, table = rng.uniform(0.5, 2, 256).astype(BF16), np.array([[3, 1], [0, 4]])
+    tables = {"page_table": table, "cache_offsets": np.array([0, 2])}
+    records, cells = np.full((5, 4, 392), 7, np.uint8), np.zeros((5, 4, 320), BF16)
+    parts = records[..., :256], records[..., 256:264].view(np.float32), records[..., 264:].view(BF16)
+    mla_kv_append_fp8(latent, k_rope, *parts, weight=weight, **tables)
+    mla_kv_append(latent, k_rope, cells, weight=weight, **tables)
+    columns = decoded(records, 256, np.float32)
+    for b, positions in enumerate((range(3), range(2, 5))):
+        for n in positions:
+            got, want = columns[table[b, n // 4], n % 4], cells[table[b, n // 4], n % 4].astype(np.float32)
+            np.testing.assert_allclose(got[:256], want[:256], rtol=2**-3, atol=0.02)
+            np.testing.assert_allclose(got[256:], want[256:], rtol=2**-7, atol=1e-3)
+    assert (records[2] == 7).all()
+    q, given = rng.standard_normal((2, 1, 3, 320)).astype(BF16), {"page_table": table, "scale": 0.05}
+    for lengths in ([3, 0], [2, 2]):
+        y = mla_decode_fp8(q, records, **given, lengths=np.array(lengths)).astype(np.float32)
+        want = mla_decode(q, cells, **given, lengths=np.array(lengths)).astype(np.float32)
+        np.testing.assert_allclose(y[0], want[0], rtol=0.1, atol=0.1)
+
+
+def test_groups_of_zeros_and_of_what_is_not_finite() -> None:
+    latent = np.zeros((1, 512), BF16)
+    latent[0, 130], latent[0, 260], latent[0, 400] = np.nan, np.inf, 3
+    codes, scales, rope = np.zeros((1, 1, 512), np.uint8), np.zeros((1, 1, 4), np.float32), np.zeros((1, 1, 0), BF16)
+    tables = {"page_table": np.array([[0]]), "cache_offsets": np.array([0])}
+    mla_kv_append_fp8(latent, np.zeros((1, 0), BF16), codes, scales, rope, **tables)
+    columns = decoded(np.concatenate([codes, scales.view(np.uint8)], -1), 512, np.float32)[0, 0]
+    assert scales[0, 0, 0] == 2.0**-126 and not columns[:128].any()
+    assert np.isnan(columns[128:384]).all() and columns[400] == 3 and not columns[401:].any()
+    with pytest.raises(InvalidProblemError, match="d_latent must be a multiple of 128"):
+        mla_kv_append_fp8(latent[:, :100], np.zeros((1, 0), BF16), codes[..., :100], scales, rope, **tables)

@@ -164,7 +164,7 @@ class MlaDecodePlan(Plan):
     )
     variants: ClassVar[tuple[Variant, ...]] = (ROWS.wgmma(), ROWS.mma(), ROWS.simt())
     torch = staticmethod(in_torch)
-    benchmarks = (
+    benchmarks: ClassVar[tuple[Benchmark, ...]] = (
         _benchmark(16, 128, 1, 4096),
         _benchmark(128, 128, 1, 4096),
         _benchmark(16, 128, 4, 4096),

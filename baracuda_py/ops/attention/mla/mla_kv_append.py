@@ -86,12 +86,8 @@ class MlaKvAppendDescriptor(Rotary, Descriptor):
 
 
 @dataclass(slots=True, kw_only=True)
-class MlaKvAppendArgs(Args):
-    """Tables are those of `PagedKvAppendArgs`. With `weight` latents are normalised: x / sqrt(mean(x²) + eps) · weight.
-
-    A token is rotated by its position in its sequence unless `positions` says otherwise. `inv_freq` replaces the
-    frequencies that `base` gives; what is rotated is multiplied by `scale`.
-    """
+class NewLatents(Args):
+    """Tables are those of `PagedKvAppendArgs`; see `MlaKvAppendArgs`."""
 
     latent: Array = operand("num_tokens d_latent", layout="inner")
     k_rope: Array = operand("num_tokens d_rope", layout="inner")
@@ -104,8 +100,18 @@ class MlaKvAppendArgs(Args):
     kv_indices: Array | None = operand("num_indices", element=INDEX, optional=True, values=random_ints)
     kv_indptr: Array | None = operand("num_bounds", element=INDEX, optional=True, values=random_ints)
     kv_last_page_len: Array | None = operand("batch_size", element=INDEX, optional=True, values=random_ints)
-    cache: Array = inout("num_pages page_size width", layout="inner")
     scale: Scalar = scalar(1.0)
+
+
+@dataclass(slots=True, kw_only=True)
+class MlaKvAppendArgs(NewLatents):
+    """Tables are those of `PagedKvAppendArgs`. With `weight` latents are normalised: x / sqrt(mean(x²) + eps) · weight.
+
+    A token is rotated by its position in its sequence unless `positions` says otherwise. `inv_freq` replaces the
+    frequencies that `base` gives; what is rotated is multiplied by `scale`.
+    """
+
+    cache: Array = inout("num_pages page_size width", layout="inner")
 
 
 def reference(
@@ -125,29 +131,31 @@ def reference(
     return {"cache": cache}
 
 
-PARAMS = Params(
-    "MlaKvAppendParams", latent="ptr", k_rope="ptr", weight="ptr", positions="ptr", inv_freq="ptr", cache="ptr",
-    status="status", scale="scalar", num_tokens="i64", batch="i64", new_len="i64", reach="i64", latent_stride="i64",
-    rope_stride="i64", position_stride="i64", cache_stride="i64[2]", weight_stride="i64", inv_freq_stride="i64",
-    table_pairs="i64", base="f64", eps="f64", table=f"f64[{TABLE}][2]", turns=f"u64[{TABLE}]", by_new="u32[3]",
-    d_latent="i32", rotary_dim="i32", interleaved="i32", wide_weight="i32", positions_wide="i32", inv_freq_wide="i32",
-    **table_fields(TABLES),
-)  # fmt: skip
+def append_fields() -> dict[str, Any]:
+    """Fields of the Params of kernels that append latents, but for the cache's."""
+    return {
+        **dict.fromkeys(("latent", "k_rope", "weight", "positions", "inv_freq"), "ptr"), "status": "status",
+        "scale": "scalar", "num_tokens": "i64", "batch": "i64", "new_len": "i64", "reach": "i64",
+        "latent_stride": "i64", "rope_stride": "i64", "position_stride": "i64", "weight_stride": "i64",
+        "inv_freq_stride": "i64", "table_pairs": "i64", "base": "f64", "eps": "f64", "table": f"f64[{TABLE}][2]",
+        "turns": f"u64[{TABLE}]", "by_new": "u32[3]", "d_latent": "i32", "rotary_dim": "i32", "interleaved": "i32",
+        "wide_weight": "i32", "positions_wide": "i32", "inv_freq_wide": "i32", **table_fields(TABLES),
+    }  # fmt: skip
 
 
-def _geometry(p: Problem) -> Geometry | str:
-    desc = p.desc
-    if max(desc.d_latent, desc.d_rope) >= 2**20:
-        return "rows of 2^20 columns or more"
-    tables = table_params(p, TABLES)
+PARAMS = Params("MlaKvAppendParams", cache="ptr", cache_stride="i64[2]", **append_fields())
+
+
+def append_params(p: Problem) -> dict[str, Any]:
+    """Their values."""
+    desc, tables = p.desc, table_params(p, TABLES)
     table, fractions = turns(desc.base, desc.d_rope) if p.inv_freq is None else ((), ())
     doubles = desc.acc is ElementKind.F64
-    params = {
+    return {
         **tables, "num_tokens": desc.num_tokens, "batch": desc.batch_size,
         "new_len": max(desc.num_tokens // max(desc.batch_size, 1), 1), "by_new": [1, 0, 0],
         "reach": min(desc.page_size * tables["table_len"], 2**63 - 1), "latent_stride": p.latent.strides[0],
-        "rope_stride": p.k_rope.strides[0], "cache_stride": p.cache.strides[:-1],
-        "position_stride": 0 if p.positions is None else p.positions.strides[0],
+        "rope_stride": p.k_rope.strides[0], "position_stride": 0 if p.positions is None else p.positions.strides[0],
         "weight_stride": 0 if p.weight is None else p.weight.strides[0],
         "inv_freq_stride": 0 if p.inv_freq is None else p.inv_freq.strides[0],
         "table_pairs": min(desc.d_rope // 2, TABLE), "base": desc.base, "eps": desc.eps,
@@ -157,6 +165,13 @@ def _geometry(p: Problem) -> Geometry | str:
         "positions_wide": p.positions is not None and p.positions.element is ElementKind.I64,
         "inv_freq_wide": p.inv_freq is not None and p.inv_freq.element is ElementKind.F64,
     }  # fmt: skip
+
+
+def _geometry(p: Problem) -> Geometry | str:
+    desc = p.desc
+    if max(desc.d_latent, desc.d_rope) >= 2**20:
+        return "rows of 2^20 columns or more"
+    params = {**append_params(p), "cache_stride": p.cache.strides[:-1]}
     views = (p.latent, p.k_rope, p.cache)
     wide = all(v.inner_dense and v.aligned(16) for v in (p.latent, p.cache))
     grid = max(1, -(-desc.num_tokens // (THREADS // 32)))

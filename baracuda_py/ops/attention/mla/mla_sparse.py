@@ -192,7 +192,9 @@ class MlaSparsePlan(Plan):
     )
     variants: ClassVar[tuple[Variant, ...]] = (ROWS.wgmma(), ROWS.mma(), ROWS.simt())
     torch = staticmethod(in_torch)
-    benchmarks = (_benchmark(128, 4096), _benchmark(128, 128), _benchmark(16, 128), _benchmark(128, 1))
+    benchmarks: ClassVar[tuple[Benchmark, ...]] = (
+        _benchmark(128, 4096), _benchmark(128, 128), _benchmark(16, 128), _benchmark(128, 1)
+    )  # fmt: skip
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:

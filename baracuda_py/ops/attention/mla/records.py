@@ -14,6 +14,7 @@ from ....core import InvalidProblemError
 
 GROUP = 128  # columns that share a scale
 LARGEST = 448.0  # of e4m3
+LEAST = 2.0**-126  # that a scale is
 
 
 def record(d_latent: int, d_rope: int) -> int:
@@ -42,12 +43,12 @@ def decoded(cache: Any, d_latent: int, dtype: Any) -> Any:
 def encoded(latent: Any, rope: Any) -> Any:
     """Cells of latents and rotated columns, both as they would be stored in bfloat16.
 
-    A group's scale is its largest magnitude / 448, 1 where that is 0; a code is the quotient, rounded to nearest.
+    A group's scale is its largest magnitude / 448, at least 2⁻¹²⁶; a code is the quotient, rounded to nearest.
     """
     groups = latent.astype(np.float32).reshape(*latent.shape[:-1], latent.shape[-1] // GROUP, GROUP)
     with np.errstate(all="ignore"):
         scales = np.abs(groups).max(-1, initial=0) / np.float32(LARGEST)
-        scales = np.where(scales == 0, np.float32(1), scales).astype(np.float32)
+        scales = np.maximum(scales, np.float32(LEAST))
         codes = (groups / scales[..., None]).astype(ml_dtypes.float8_e4m3fn).view(np.uint8)
     parts = (
         codes.reshape(latent.shape),
@@ -65,7 +66,12 @@ def random_records(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
 
 def decoded_in_torch(torch: Any, cache: Any, d_latent: int) -> Any:
     """`decoded` of a tensor of bytes, in bfloat16."""
+
+    def part(first: int, end: int | None, kind: Any) -> Any:
+        taken = cache[..., first:end]
+        return taken.reshape(-1).clone().view(kind).reshape(*taken.shape[:-1], taken.shape[-1] // kind.itemsize)
+
     end = d_latent + d_latent // 32
-    codes = cache[..., :d_latent].contiguous().view(torch.float8_e4m3fn).float()
-    scales = cache[..., d_latent:end].contiguous().view(torch.float32).repeat_interleave(GROUP, -1)
-    return torch.cat([(codes * scales).bfloat16(), cache[..., end:].contiguous().view(torch.bfloat16)], -1)
+    scales = part(d_latent, end, torch.float32).repeat_interleave(GROUP, -1)
+    latent = part(0, d_latent, torch.float8_e4m3fn).float() * scales
+    return torch.cat([latent.bfloat16(), part(end, None, torch.bfloat16)], -1)
