@@ -222,12 +222,12 @@ class BatchPagedExtendQuantizedPlan(BatchPagedExtendPlan):
     @classmethod
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
         BatchPagedExtendPlan.infer(shapes, facts)
-        packed = E.of(facts["aux_element"]) is E.S4
+        packed = facts["aux_element"] is E.S4
         values, scales = shapes.get("v_cache"), shapes.get("k_scales")
         if values is not None and len(values) == 4:
             facts.setdefault("d_v", values[-1] * (2 if packed else 1))
-        if packed and scales is not None and len(scales) == 4 and scales[-1] > 1:
-            facts.setdefault("group_size", shapes["q"][-1] // scales[-1])
+        if packed and not facts["group_size"] and scales is not None and len(scales) == 4 and scales[-1] > 1:
+            facts["group_size"] = shapes["q"][-1] // scales[-1]
 
     @classmethod
     def bytes(cls, desc: Any) -> int:
