@@ -93,7 +93,7 @@ y = bc.batch_paged_prefill(q, k_cache, v_cache, qo_indptr, page_table=page_table
     "cascade_paged_attention": f"""{_PAGES}q = rng.standard_normal((5, 4, 16), dtype=np.float32)
 shared, own = np.array([0, 5], dtype=np.int32), np.array([0, 3, 5], dtype=np.int32)
 y = bc.cascade_paged_attention(
-    q, k_cache, v_cache, [shared, own], page_table=[page_table[:1, :1], page_table], lengths=[lengths[:1] * 0 + 2, lengths]
+    q, k_cache, v_cache, [shared, own], page_table=[page_table[:1, 1:], page_table], lengths=[lengths[1:], lengths]
 )""",
     "cast": f'{_X}y = bc.cast(x, "bfloat16")',
     "cdist": f"{_ROWS}y = bc.cdist(x1, x2, p=1)",

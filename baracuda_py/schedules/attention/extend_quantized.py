@@ -8,9 +8,19 @@ from typing import Any
 
 from ...core import ArchSku, ElementKind, Geometry, Guarantee, Kernel, Params, Problem, Variant
 from ...core.error_bound import Chained
-from .dense.forward import FORWARD_DIMS, HALVES, TENSOR_CORES, head_dim, strides, wide
+from .dense.forward import FORWARD_DIMS, HALVES, TENSOR_CORES, head_dim, wide
 from .extend import (
-    DIMS, FOLD, SIMT_ROWS, SPLIT_FIELDS, Extend, Tiling, blocks_of, one_block, refuse, row_tiles, run_of,
+    DIMS,
+    FOLD,
+    SIMT_ROWS,
+    SPLIT_FIELDS,
+    Extend,
+    Tiling,
+    blocks_of,
+    one_block,
+    refuse,
+    row_tiles,
+    run_of,
 )  # fmt: skip
 
 ELEMENTS = (*HALVES, ElementKind.F32)
@@ -66,7 +76,7 @@ class QuantizedExtend(Extend):
         return {"scale_stride": by, "group_shift": size.bit_length() - 1 if size else 31}
 
     def tensor_core_row(self, name: str, design: ArchSku, tilings: Mapping[int, Mapping[int, Any]]) -> Variant:
-        """A row with tensor cores, for up to max(tilings) · 64 rows a block, where all rows are whole 16-byte pieces."""
+        """A row with tensor cores, for up to max(tilings) · 64 rows a block; all rows are whole 16-byte pieces."""
         producers = int(design is ArchSku.SM90A)
         formats = tuple(self.codes.values())
         kernels = []

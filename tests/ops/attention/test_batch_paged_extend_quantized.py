@@ -1,4 +1,4 @@
-"""batch_paged_extend_quantized: what codes mean; bits of a token follow from its position alone, whatever the format."""
+"""batch_paged_extend_quantized: what codes mean; a token's bits follow from its position alone, in every format."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_one_level_is_batch_paged_extend():
 def test_compressed_tables_and_pages_with_heads_behind_tokens():
     q, k, v, levels = tree()
     want = cascade_paged_attention(q, k, v, **levels)
-    pages = [ROOT, BRANCH, sum(OWN, [])]
+    pages = [ROOT, BRANCH, [page for own in OWN for page in own]]
     bounds = [[0, 2], [0, 1, 1], [0, 2, 3, 6]]
     lists = {
         "qo_indptr": levels["qo_indptr"],

@@ -13,7 +13,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ....core import Array, ElementKind, InvalidProblemError, Problem, Scalar, Variant, element, integer, operand, scalar
+from ....core import (
+    Array,
+    ElementKind,
+    InvalidProblemError,
+    Problem,
+    Scalar,
+    Variant,
+    element,
+    integer,
+    operand,
+    scalar,
+)
 from ....calls.functional import functional
 from ....core.args import finite_only
 from ....core.benchmark import Benchmark
@@ -95,8 +106,8 @@ def _head_scales(rng: np.random.Generator, desc: Any, shape: tuple[int, ...]) ->
 class BatchPagedExtendQuantizedArgs(BatchPagedExtendArgs):
     """As batch_paged_extend's. fp8 and int4 travel as uint8, int4 with the even column in the lower half of a byte.
 
-    An element of the cache is its code times k_scale · k_head_scale[head] · k_scales[page, head, cell, group], of values
-    likewise; what is not given is 1.
+    An element of the cache is its code times k_scale · k_head_scale[head] · k_scales[page, head, cell, group], of
+    values likewise; what is not given is 1.
     """
 
     k_cache: Array = operand(f"{CACHE} k_columns", element="aux_element", layout="inner")
@@ -163,14 +174,28 @@ def _values(p: Problem) -> Mapping[str, Any]:
     return table_params(p, READ_TABLES)
 
 
+def _coded(torch: Any, desc: Any) -> dict[str, Any]:
+    """Tables, random codes that are finite numbers, and a scale for each row or group."""
+    made = tables_in_torch(torch, desc)
+    for name, columns, groups in (("k", desc.k_columns, desc.k_groups), ("v", desc.v_columns, desc.v_groups)):
+        cells = desc.num_pages, desc.num_kv_heads, desc.page_size
+        whole = desc.aux_element is E.I8
+        kind = torch.int8 if whole else torch.uint8
+        made[f"{name}_cache"] = torch.randint(-127 if whole else 0, 120, (*cells, columns), dtype=kind)
+        made[f"{name}_scales"] = torch.rand(*cells, groups, dtype=torch.float32) / 64
+    return made
+
+
 def _benchmarks(*sizes: tuple[int, int, int, str, int]) -> tuple[Benchmark, ...]:
     """64/8 heads; `sizes`: sequences, their tokens, their queries, element of the caches, group_size."""
     return tuple(
         Benchmark(
-            f"{queries} queries, 64/8 heads, batch {batch}, context {length}, pages of 16 {kind}", batch_size=batch,
-            total_q=batch * queries, max_seqlen_q=queries, num_heads=64, num_kv_heads=8, num_pages=batch * length // 16,
-            page_size=16, d_k=128, d_v=128, is_causal=True, max_pages=length // 16, element="bfloat16",
-            aux_element=kind, group_size=group, make=tables_in_torch, target=0.75 if kind == "int4" else 0.9, peers=(),
+            f"{queries} queries, 64/8 heads, batch {batch}, context {length}, pages of 16 {kind}"
+            + (f" in groups of {group}" if group else ""),
+            batch_size=batch, total_q=batch * queries, max_seqlen_q=queries, num_heads=64, num_kv_heads=8,
+            num_pages=batch * length // 16, page_size=16, d_k=128, d_v=128, is_causal=True, max_pages=length // 16,
+            element="bfloat16", aux_element=kind, group_size=group, make=_coded, also=("k_scales", "v_scales"),
+            target=0.75 if kind == "int4" else 0.9, peers=(),
         )
         for batch, length, queries, kind, group in sizes
     )  # fmt: skip
@@ -179,9 +204,9 @@ def _benchmarks(*sizes: tuple[int, int, int, str, int]) -> tuple[Benchmark, ...]
 class BatchPagedExtendQuantizedPlan(BatchPagedExtendPlan):
     """As BatchPagedExtendPlan over the elements that the codes and scales of caches are.
 
-    With tensor cores keys are exact where a token and head have one scale; so are values with a bfloat16 q, whose weights
-    are multiplied by the scale and then rounded (not of float8_e5m2, which has infinities). Else an element is rounded to
-    q's after its scale. A NaN in a scale makes NaN of what sees its token; an infinite one is not specified.
+    With tensor cores keys are exact where a token and head have one scale; so are values with a bfloat16 q, whose
+    weights are multiplied by the scale and then rounded (not of float8_e5m2, which has infinities). Else an element is
+    rounded to q's after its scale. A NaN in a scale makes NaN of what sees its token; an infinite one is not specified.
     """
 
     op = "attention.batch_paged_extend_quantized"
@@ -203,9 +228,9 @@ class BatchPagedExtendQuantizedPlan(BatchPagedExtendPlan):
 
     @staticmethod
     def case(draw: Any) -> BatchPagedExtendQuantizedDescriptor:
-        facts = draw_case(draw) | {"aux_element": draw.choice(FORMATS)}
+        facts = draw_case(draw) | {"aux_element": draw.choice((*FORMATS, E.S4))}
         if facts["aux_element"] is E.S4:
-            facts["group_size"] = draw.choice((0, 0, 32, 64))
+            facts["group_size"] = draw.choice((0, 32, 64))
             unit = facts["group_size"] or 2
             for name in ("d_k", "d_v"):
                 facts[name] = -(-facts[name] // unit) * unit
@@ -254,9 +279,9 @@ def batch_paged_extend_quantized(
 ) -> Any:  # fmt: skip
     """batch_paged_extend over caches of codes, format "int8", "int4", "float8_e4m3fn" or "float8_e5m2".
 
-    The caches are [pages, kv_heads, page_size, d] (layout "nhd": heads behind page_size), int8, or uint8 or an fp8 dtype
-    for fp8; for int4 [..., d / 2] uint8, the even column in the lower half. k_scales and v_scales, float32 with the same
-    axes, have one scale for a token and head in their last axis, for int4 also one for 32, 64 or 128 columns. Further
+    The caches are [pages, kv_heads, page_size, d] (layout "nhd": heads behind page_size), int8, or uint8 or an fp8
+    dtype for fp8; for int4 [..., d / 2] uint8, the even column in the lower half. k_scales and v_scales, float32 with
+    the same axes, have one scale for a token and head in their last axis, for int4 also one for 32, 64 or 128. Further
     factors are k_scale and v_scale, numbers or 0-d arrays on the device, and k_head_scale and v_head_scale [kv_heads],
     float32; what is not given is 1. q is float16, bfloat16 or float32; all else is as in batch_paged_extend.
     """

@@ -36,9 +36,9 @@ def cascade_paged_attention(
 ) -> Any:  # fmt: skip
     """batch_paged_extend where sequences share prefixes, in levels (flashinfer.MultiLevelCascadeAttentionWrapper).
 
-    Each of qo_indptr, page_table, lengths, … is a list with an array for each level, the most shared first. Entry b of a
-    level's bounds has the rows of all queries that see the tokens of entry b of its tables: in the first levels those of
-    all sequences below a prefix, as many rows of one tile; in the last one sequence's. A query sees all tokens of the
+    Each of qo_indptr, page_table, lengths, … is a list with an array for each level, the most shared first. Entry b of
+    a level's bounds has the rows of all queries that see the tokens of entry b of its tables: in the first levels those
+    of all sequences below a prefix, as rows of one tile; in the last one sequence's. A query sees all tokens of the
     first levels, and of the last those that is_causal says. A row that a level's bounds leave out has no tokens there.
     max_seqlen_q, the most queries of an entry, has a number for each level.
 
