@@ -20,8 +20,9 @@ struct CodedShape : UnitShape<T, D, GROUPS, KEYS, RING, true, true, WGMMA> {
   static constexpr bool GROUPED = SEVERAL, ASKS = true;
   static constexpr bool KEY_FACTORS = !GROUPED;
   static constexpr bool VALUE_FACTORS = !GROUPED && is_same<T, bf16> && FORMAT != code_e5m2;
-  static constexpr int PRODUCER_REGISTERS = GROUPS == 1 ? 48 : D > 128 ? 40 : 72;
-  static constexpr int CONSUMER_REGISTERS = GROUPS == 1 ? 208 : D > 128 ? 232 : 216;
+  // Consumers of wide heads need all that producers can spare.
+  static constexpr int PRODUCER_REGISTERS = GROUPS == 1 ? (D > 64 ? 48 : 72) : D > 128 ? 40 : 72;
+  static constexpr int CONSUMER_REGISTERS = GROUPS == 1 ? (D > 64 ? 208 : 184) : D > 128 ? 232 : 216;
 };
 
 // Pieces are 16 bytes of codes, of a panel of 64 columns after the other, and there of one row after the other: so

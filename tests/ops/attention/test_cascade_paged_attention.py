@@ -51,6 +51,16 @@ def test_levels_are_the_flat_tables(facts):
     np.testing.assert_array_equal(cascade_paged_attention(q, k, v, **levels, **facts), got[0])
 
 
+def test_results_are_written_where_they_are_wanted():
+    q, k, v, levels = tree()
+    want = cascade_paged_attention(q, k, v, **levels, return_lse=True)
+    y, lse = np.empty_like(want[0]), np.empty_like(want[1])
+    got = cascade_paged_attention(q, k, v, **levels, return_lse=True, out=(y, lse))
+    assert got[0] is y and got[1] is lse
+    np.testing.assert_array_equal(y, want[0])
+    np.testing.assert_array_equal(lse, want[1])
+
+
 def test_one_level_is_batch_paged_extend():
     q, k, v, _ = tree()
     one = {name: [array] for name, array in flat().items()}

@@ -154,14 +154,16 @@ def scaled_in_torch(
     torch: Any, desc: Any, *, q: Any, k_cache: Any, v_cache: Any, k_scales: Any, v_scales: Any, k_head_scale: Any,
     v_head_scale: Any, k_scale: Any, v_scale: Any, **rest: Any,
 ) -> Any:  # fmt: skip
-    """That of batch_paged_extend, of decoded caches."""
-    if desc.aux_element is E.S4:
+    """That of batch_paged_extend, of decoded caches; numbers of 4 bits come as int8."""
+    if k_cache.dtype == torch.uint8:
         return NotImplemented
 
     def scaled(cache: Any, scales: Any, heads: Any, by: Any) -> Any:
         cache = cache.to(q.dtype) * by
         cache = cache if heads is None else cache * heads.to(q.dtype)[:, None, None]
-        return cache if scales is None else cache * scales.to(q.dtype)
+        if scales is None:
+            return cache
+        return cache * scales.to(q.dtype).repeat_interleave(cache.shape[-1] // scales.shape[-1], -1)
 
     caches = {
         "k_cache": scaled(k_cache, k_scales, k_head_scale, k_scale),
@@ -212,7 +214,7 @@ class BatchPagedExtendQuantizedPlan(BatchPagedExtendPlan):
     op = "attention.batch_paged_extend_quantized"
     descriptor = BatchPagedExtendQuantizedDescriptor
     args = BatchPagedExtendQuantizedArgs
-    reference = staticmethod(scaled_reference)
+    reference = staticmethod(scaled_reference)  # type: ignore[assignment]
     value_policy = (
         BatchPagedExtendPlan.value_policy + "; results of tokens with an infinite scale are not specified; an element "
         "beyond the range of q's may become infinite"
@@ -220,7 +222,7 @@ class BatchPagedExtendQuantizedPlan(BatchPagedExtendPlan):
     variants: ClassVar[tuple[Variant, ...]] = extend_quantized_rows(
         table_fields(READ_TABLES), _values, {kind: CODES.index(kind) for kind in FORMATS}, E.S4
     )
-    torch = staticmethod(scaled_in_torch)
+    torch = staticmethod(scaled_in_torch)  # type: ignore[assignment]
     benchmarks = _benchmarks(
         (32, 8192, 1, "int8", 0), (32, 8192, 1, "float8_e4m3fn", 0), (32, 8192, 1, "int4", 0),
         (32, 8192, 1, "int4", 32), (32, 8192, 8, "int8", 0), (32, 8192, 8, "int4", 0), (1, 131072, 8, "int8", 0),

@@ -9,12 +9,11 @@ from ....core import Array
 from ....core.checked import shown
 from ....core.errors import InvalidProblemError
 from ....calls.entries import entry
+from ....core.outputs import each_of
 from ....core.views import permuted
 from ...layout.concat import stack
 from ..decoding.cascade_merge_states import CascadeMergeStatesPlan, cascade_merge_states
 from .batch_paged_extend import batch_paged_extend
-
-Levels = Sequence[Array] | None
 
 
 def _levels(qo_indptr: Any, tables: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -28,11 +27,12 @@ def _levels(qo_indptr: Any, tables: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 @entry(CascadeMergeStatesPlan)
 def cascade_paged_attention(
-    q: Array, k_cache: Array, v_cache: Array, qo_indptr: Sequence[Array], *, page_table: Levels = None,
-    lengths: Levels = None, kv_indices: Levels = None, kv_indptr: Levels = None, kv_last_page_len: Levels = None,
-    sinks: Array | None = None, scale: float | None = None, is_causal: bool = True, softcap: float = 0.0,
-    max_seqlen_q: Sequence[int] | None = None, layout: str = "hnd", return_lse: bool = False, stream: Any = None,
-    preference: Any = None,
+    q: Array, k_cache: Array, v_cache: Array, qo_indptr: Sequence[Array], *,
+    page_table: Sequence[Array] | None = None, lengths: Sequence[Array] | None = None,
+    kv_indices: Sequence[Array] | None = None, kv_indptr: Sequence[Array] | None = None,
+    kv_last_page_len: Sequence[Array] | None = None, sinks: Array | None = None, scale: float | None = None,
+    is_causal: bool = True, softcap: float = 0.0, max_seqlen_q: Sequence[int] | None = None, layout: str = "hnd",
+    return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """batch_paged_extend where sequences share prefixes, in levels (flashinfer.MultiLevelCascadeAttentionWrapper).
 
@@ -55,20 +55,23 @@ def cascade_paged_attention(
     if len(longest) != len(levels):
         raise InvalidProblemError(f"max_seqlen_q must have a number for each of {len(levels)} levels, got {longest}")
     options = {"stream": stream, "preference": preference}
-    states = []
-    for i, level in enumerate(levels):
-        own = i == len(levels) - 1
-        states.append(
-            batch_paged_extend(
-                q, k_cache, v_cache, **level, sinks=sinks if own else None, scale=scale,
-                is_causal=is_causal and own, softcap=softcap, max_seqlen_q=longest[i], layout=layout, return_lse=True,
-                **options,
-            )
-        )  # fmt: skip
-    if len(states) == 1:
-        y, lse = states[0]
-        return (y, lse) if return_lse else y
+    facts: dict[str, Any] = {"scale": scale, "softcap": softcap, "layout": layout}
+
+    def attend(i: int, **more: Any) -> Any:
+        own: dict[str, Any] = {"sinks": sinks, "is_causal": is_causal} if i == len(levels) - 1 else {"is_causal": False}
+        return batch_paged_extend(
+            q, k_cache, v_cache, **levels[i], **own, max_seqlen_q=longest[i], **facts, **more, **options
+        )
+
+    if len(levels) == 1:
+        return attend(0, return_lse=return_lse, out=out)
+    to, *rest = each_of(out, 2 if return_lse else 1)
+    states = [attend(i, return_lse=True) for i in range(len(levels))]
     outputs = stack([y for y, _ in states], 1, **options)
     sums = stack([lse for _, lse in states], 0, **options)
-    y, lse = cascade_merge_states(outputs, permuted(sums, (2, 0, 1), "lse"), **options)
-    return (y, permuted(lse, (1, 0), "lse")) if return_lse else y
+    to_lse = rest[0] if rest else states[0][1]  # the first level's is in `sums`
+    places = None if to is None else (to, permuted(to_lse, (1, 0), "out"))
+    y, lse = cascade_merge_states(outputs, permuted(sums, (2, 0, 1), "lse"), out=places, **options)
+    if not return_lse:
+        return y
+    return y, (permuted(lse, (1, 0), "lse") if to is None else to_lse)
