@@ -79,9 +79,21 @@ y = bc.batch_paged_decode_fp8(q, k_cache, v_cache, page_table=page_table, length
 qo_indptr = np.array([0, 3, 5], dtype=np.int32)
 tree = np.array([[1, 0, 0], [1, 1, 0], [1, 0, 1], [1, 0, 0], [1, 1, 0]], dtype=bool)
 y = bc.batch_paged_extend(q, k_cache, v_cache, qo_indptr, tree, page_table=page_table, lengths=lengths)""",
+    "batch_paged_extend_quantized": f"""{_PAGES}q = rng.standard_normal((5, 4, 16), dtype=np.float32)
+qo_indptr = np.array([0, 3, 5], dtype=np.int32)
+scales = np.abs(k_cache).max(axis=-1, keepdims=True) / 127
+codes = np.rint(k_cache / scales).astype(np.int8)
+y = bc.batch_paged_extend_quantized(
+    q, codes, codes, qo_indptr, scales, scales, page_table=page_table, lengths=lengths
+)""",
     "batch_paged_prefill": f"""{_PAGES}q = rng.standard_normal((5, 4, 16), dtype=np.float32)
 qo_indptr = np.array([0, 3, 5], dtype=np.int32)
 y = bc.batch_paged_prefill(q, k_cache, v_cache, qo_indptr, page_table=page_table, lengths=lengths, is_causal=True)""",
+    "cascade_paged_attention": f"""{_PAGES}q = rng.standard_normal((5, 4, 16), dtype=np.float32)
+shared, own = np.array([0, 5], dtype=np.int32), np.array([0, 3, 5], dtype=np.int32)
+y = bc.cascade_paged_attention(
+    q, k_cache, v_cache, [shared, own], page_table=[page_table[:1, 1:], page_table], lengths=[lengths[1:], lengths]
+)""",
     "cast": f'{_X}y = bc.cast(x, "bfloat16")',
     "cdist": f"{_ROWS}y = bc.cdist(x1, x2, p=1)",
     "cdist_backward": f"""{_ROWS}y = bc.cdist(x1, x2)

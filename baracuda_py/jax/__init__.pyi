@@ -30,6 +30,7 @@ from baracuda_py import batch_indices_positions as batch_indices_positions
 from baracuda_py import batch_paged_decode as batch_paged_decode
 from baracuda_py import batch_paged_decode_fp8 as batch_paged_decode_fp8
 from baracuda_py import batch_paged_extend as batch_paged_extend
+from baracuda_py import batch_paged_extend_quantized as batch_paged_extend_quantized
 from baracuda_py import batch_paged_prefill as batch_paged_prefill
 from baracuda_py import batch_ragged_prefill as batch_ragged_prefill
 from baracuda_py import block_importance as block_importance
@@ -37,6 +38,7 @@ from baracuda_py import block_select_attention as block_select_attention
 from baracuda_py import block_select_attention_backward as block_select_attention_backward
 from baracuda_py import cascade_attention as cascade_attention
 from baracuda_py import cascade_merge_states as cascade_merge_states
+from baracuda_py import cascade_paged_attention as cascade_paged_attention
 from baracuda_py import copy_pages as copy_pages
 from baracuda_py import dot_product_attention as dot_product_attention
 from baracuda_py import flash_decoding as flash_decoding

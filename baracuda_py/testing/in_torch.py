@@ -172,7 +172,9 @@ def check_torch(plan: type[Plan], draw: Draw) -> bool:
     def tensor(value: Any) -> Any:
         if isinstance(value, list):
             return [tensor(one) for one in value]
-        return torch.from_numpy(np.array(value)) if isinstance(value, np.ndarray) else value
+        if not isinstance(value, np.ndarray):
+            return value
+        return torch.from_numpy(np.array(value, np.int8 if value.dtype == ElementKind.S4.dtype else value.dtype))
 
     operands = {name: tensor(value) for name, value in values(case).items()}
     got, want = in_torch(plan, case.desc, operands, case.wanted)(), evaluate(case)

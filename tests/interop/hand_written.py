@@ -68,6 +68,19 @@ def _fp8_pages() -> Call:
     return [q, codes, codes], pages
 
 
+def _coded_pages() -> Call:
+    (q, *_, bounds), pages = _pages(3)
+    codes = (np.arange(512) % 201 - 100).astype(np.int8).reshape(4, 2, 4, 16)
+    return [q, codes, codes, bounds, *[np.full((4, 2, 4, 1), 0.02, np.float32)] * 2], pages
+
+
+def _cascade() -> Call:
+    (q, k, v, bounds), pages = _pages(3)
+    shared = {"page_table": np.array([[3]], np.int32), "lengths": np.array([4], np.int32)}
+    levels = {name: [shared[name], pages[name]] for name in shared}
+    return [q, k, v, [np.array([0, 3], np.int32), bounds]], levels
+
+
 def _fp8_append() -> Call:
     tables = {"page_table": np.arange(4, dtype=np.int32).reshape(2, 2), "cache_offsets": np.array([6, 3], np.int32)}
     return [made(2, 2, 16), made(2, 2, 16, seed=1), *(np.zeros((4, 2, 4, 16), np.uint8) for _ in range(2))], tables
@@ -375,6 +388,8 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "batch_paged_decode_fp8": _fp8_pages,
     "paged_kv_append_fp8": _fp8_append,
     "batch_paged_extend": lambda: _pages(3),
+    "batch_paged_extend_quantized": _coded_pages,
+    "cascade_paged_attention": _cascade,
     "batch_paged_prefill": lambda: _pages(3),
     "batch_ragged_prefill": lambda: (_packed(), {}),
     "batch_norm": lambda: ([made(2, 4, 4, 4)], {"training": True}),

@@ -33,10 +33,10 @@ _SHARED: dict[str, Any] = WINDOW | {
 }  # fmt: skip
 _MERGE = _SHARED | dict.fromkeys(("y", "lse", "sinks"), "ptr")
 _MERGE |= {"y_stride": "i64[3]", "lse_stride": "i64[3]", "sink_stride": "i64", "groups": "i64", "natural": "f64"}
-_SPLIT = _SHARED | dict.fromkeys(("q", "k", "v", "slopes", "tree_mask"), "ptr")
-_SPLIT |= {"stride": "i64[4][3]", "tree_stride": "i64[2]", "slope_stride": "i64[2]"}
-_SPLIT |= dict.fromkeys(("tree_columns", "row_tiles", "kv_heads"), "i64")
-_SPLIT |= {"scale": "f64", "sign": "f64", "softcap": "f64"} | dict.fromkeys(("group", "d_k", "has_terms"), "i32")
+SPLIT_FIELDS = _SHARED | dict.fromkeys(("q", "k", "v", "slopes", "tree_mask"), "ptr")
+SPLIT_FIELDS |= {"stride": "i64[4][3]", "tree_stride": "i64[2]", "slope_stride": "i64[2]"}
+SPLIT_FIELDS |= dict.fromkeys(("tree_columns", "row_tiles", "kv_heads"), "i64")
+SPLIT_FIELDS |= {"scale": "f64", "sign": "f64", "softcap": "f64"} | dict.fromkeys(("group", "d_k", "has_terms"), "i32")
 
 _FIND = _SHARED | {"status": "status", "max_keys": "i64", "max_queries": "i64", "refuses": "i32"}
 
@@ -125,7 +125,12 @@ class Extend:
 
     @property
     def split(self) -> Params:
-        return Params("PagedExtendParams", **_SPLIT, **self.fields)
+        """Parameters of the kernels that walk the keys."""
+        return Params("PagedExtendParams", **SPLIT_FIELDS, **self.fields)
+
+    def more(self, p: Problem) -> Mapping[str, Any]:
+        """Values of those that only a subclass has."""
+        return {}
 
     def geometry(
         self, p: Problem, seen: Seen, kernel: str, axes: Mapping[str, Any], rows: int, run: int, facts: Any
@@ -158,7 +163,7 @@ class Extend:
             "tree_stride": (0, 0) if tree is None else tree.strides,
             "tree_columns": 0 if tree is None else tree.shape[1],
             "slope_stride": slopes, "row_tiles": tiles, "kv_heads": desc.num_kv_heads, "softcap": desc.softcap,
-            "group": desc.group, "d_k": desc.d_k, "has_terms": int(terms),
+            "group": desc.group, "d_k": desc.d_k, "has_terms": int(terms), **self.more(p),
         }  # fmt: skip
         before = {
             **shared, **seen.tables, **of_tables, "max_keys": seen.most_keys, "max_queries": seen.most_queries,

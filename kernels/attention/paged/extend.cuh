@@ -98,21 +98,37 @@ struct Unit {
 // tile than the memory under it takes for a load. The copies are in the groups that carry tiles; of those at most
 // entries_ahead - 1 may be open when `step` is called.
 constexpr int entries_ahead = 8;
-template <class P, int KEYS> struct StreamedKeys {
+// What is kept of a row's place: offsets of its key and value, or what these follow from.
+struct OffsetPlace : KeyPlace {
+  template <class P> BARACUDA_D void set(const P& p, i64 page, i64 cell) {
+    key = page * p.stride[1][0] + cell * p.stride[1][2];
+    value = page * p.stride[2][0] + cell * p.stride[2][2];
+  }
+};
+struct TokenPlace {
+  i32 page, cell;
+  template <class P> BARACUDA_D void set(const P&, i64 of_page, i64 of_cell) {
+    page = static_cast<i32>(of_page), cell = static_cast<i32>(of_cell);
+  }
+};
+template <class P, int KEYS, class Place = OffsetPlace> struct StreamedKeys {
   const P& p;
   const Pages pages;
   u32 kv;
-  KeyPlace* places;               // [4][KEYS]
+  Place* places;                  // [4][KEYS]
   Pages::Entry (*entries)[KEYS];  // [entries_ahead]
   u32 turn = 0;                   // index into `entries`
 
   BARACUDA_D StreamedKeys(const P& p, i64 b, u32 kv) : p(p), pages(p, b), kv(kv) {
-    __shared__ KeyPlace of_tiles[ring_size<KEYS>];
+    __shared__ Place of_tiles[ring_size<KEYS>];
     __shared__ Pages::Entry of_tables[entries_ahead][KEYS];
     places = of_tiles, entries = of_tables;
   }
   template <class T> BARACUDA_D auto keys() const { return rows<T>(p.k, p.stride[1], &places->key); }
   template <class T> BARACUDA_D auto values() const { return rows<T>(p.v, p.stride[2], &places->value); }
+
+  // Of a row of a tile that has been found.
+  BARACUDA_D const Place& place(int position) const { return places[position & (ring_size<KEYS> - 1)]; }
 
   // The first two tiles are found at once; the caller's threads meet before they copy.
   template <int BY> BARACUDA_D void begin(int first) {
@@ -151,9 +167,7 @@ template <class P, int KEYS> struct StreamedKeys {
     i64 cell;
     slot_of<i32>(p, static_cast<u64>(position), cell);
     const i64 found = pages.index(entry), page = pages.exists(found) ? found : 0;
-    KeyPlace& place = places[position & (ring_size<KEYS> - 1)];
-    place.key = page * p.stride[1][0] + cell * p.stride[1][2];
-    place.value = page * p.stride[2][0] + cell * p.stride[2][2];
+    places[position & (ring_size<KEYS> - 1)].set(p, page, cell);
   }
 };
 

@@ -234,6 +234,21 @@ def test_bits_follow_from_the_position_alone_on_numpy(facts):
 
 @pytest.mark.usefixtures("emulation")
 @pytest.mark.parametrize(("dtype", "arch"), ROWS)
+def test_decoding_beside_chunks_of_prompts(dtype, arch):
+    """In one launch every token has the bits that it has in one of decoding, or of its chunk, alone."""
+    lengths, queries = [300, 17, 1, 290, 70], [1, 1, 1, 40, 70]
+    q, caches, tables, bounds = made(lengths, queries, dtype=dtype)
+    y, lse = run(q, caches, tables, bounds, arch)
+    for some in (slice(0, 3), slice(3, 4), slice(4, 5)):
+        rows = slice(bounds[some.start], bounds[some.stop])
+        own = {name: table[some] for name, table in tables.items()}
+        alone = run(q[rows], caches, own, bounds[some.start : some.stop + 1] - bounds[some.start], arch)
+        np.testing.assert_array_equal(alone[0], y[rows])
+        np.testing.assert_array_equal(alone[1], lse[:, rows])
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize(("dtype", "arch"), ROWS)
 def test_values_that_no_row_sees(dtype, arch):
     """NaN beside what is seen, in cells beyond the length and in tokens that a tree hides."""
     q, caches, tables, bounds = made([90], [4], dtype=dtype)

@@ -115,7 +115,8 @@ def in_torch(
     return packed(torch, desc, q, keys, qo_indptr, wanted, slopes, sinks, None if tree_mask is None else mask)
 
 
-def _tables(torch: Any, desc: Any) -> dict[str, Any]:
+def tables_in_torch(torch: Any, desc: Any) -> dict[str, Any]:
+    """For benchmarks: full pages, and as many queries for each sequence."""
     bounds = torch.arange(desc.num_bounds, dtype=torch.int32) * desc.max_seqlen_q
     return table_in_torch(torch, desc) | {"qo_indptr": bounds}
 
@@ -126,10 +127,28 @@ def _benchmarks(*sizes: tuple[int, int, int]) -> tuple[Benchmark, ...]:
         Benchmark(
             f"{queries} queries, 64/8 heads, batch {batch}, context {length}, pages of 16 bf16", batch_size=batch,
             total_q=batch * queries, max_seqlen_q=queries, num_heads=64, num_kv_heads=8, num_pages=batch * length // 16,
-            page_size=16, d_k=128, d_v=128, is_causal=True, max_pages=length // 16, element="bfloat16", make=_tables,
-            target=0.85, peers=(),
+            page_size=16, d_k=128, d_v=128, is_causal=True, max_pages=length // 16, element="bfloat16",
+            make=tables_in_torch, target=0.85, peers=(),
         )
         for batch, length, queries in sizes
+    )  # fmt: skip
+
+
+def _beside_chunks(torch: Any, desc: Any) -> dict[str, Any]:
+    """A query for each of the first sequences, and a chunk of the same length for each of the others."""
+    chunk = desc.max_seqlen_q
+    chunks = (desc.total_q - desc.batch_size) // (chunk - 1)
+    counts = torch.tensor([0] + [1] * (desc.batch_size - chunks) + [chunk] * chunks)
+    return table_in_torch(torch, desc) | {"qo_indptr": counts.cumsum(0).int()}
+
+
+def _mixed(chunks: int, chunk: int = 2048, decodes: int = 128, length: int = 8192) -> Benchmark:
+    """64/8 heads: decoding and chunks of prompts in one launch."""
+    return Benchmark(
+        f"{decodes} decodes beside {chunks} x {chunk}, 64/8 heads, context {length}, pages of 16 bf16",
+        batch_size=decodes + chunks, total_q=decodes + chunks * chunk, max_seqlen_q=chunk, num_heads=64,
+        num_kv_heads=8, num_pages=(decodes + chunks) * length // 16, page_size=16, d_k=128, d_v=128, is_causal=True,
+        max_pages=length // 16, element="bfloat16", make=_beside_chunks, target=None, peers=(),
     )  # fmt: skip
 
 
@@ -155,15 +174,22 @@ class BatchPagedExtendPlan(PagedQueries, Plan):
     )
     variants: ClassVar[tuple[Variant, ...]] = extend_rows(Extend(table_fields(READ_TABLES), paged(_values)))
     torch = staticmethod(in_torch)
-    benchmarks = _benchmarks((32, 8192, 1), (32, 8192, 8), (32, 8192, 16), (1, 131072, 8), (1, 2048, 1))
+    benchmarks = (
+        *_benchmarks((32, 8192, 1), (32, 8192, 8), (32, 8192, 16), (1, 131072, 8), (1, 2048, 1)), _mixed(1), _mixed(2),
+    )  # fmt: skip
 
     @staticmethod
     def case(draw: Any) -> BatchPagedExtendDescriptor:
-        facts = paged_case(draw) | {"max_seqlen_q": draw.choice((None, 5))}
-        facts["num_heads"] = facts["num_kv_heads"] * draw.choice((1, 2, 8, 9))
-        if draw.flag():  # rows of whole pieces, as models have
-            facts["d_k"] = facts["d_v"] = draw.choice((64, 128, 192, 256))
-        return BatchPagedExtendDescriptor(**facts)
+        return BatchPagedExtendDescriptor(**draw_case(draw))
+
+
+def draw_case(draw: Any) -> dict[str, Any]:
+    """A descriptor's fields for tests."""
+    facts = paged_case(draw) | {"max_seqlen_q": draw.choice((None, 5))}
+    facts["num_heads"] = facts["num_kv_heads"] * draw.choice((1, 2, 8, 9))
+    if draw.flag():  # rows of whole pieces, as models have
+        facts["d_k"] = facts["d_v"] = draw.choice((64, 128, 192, 256))
+    return facts
 
 
 _call = functional(BatchPagedExtendPlan, layouts=Layouts(("k_cache", "v_cache"), PAGE_LAYOUTS))
