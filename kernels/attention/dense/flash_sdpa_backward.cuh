@@ -107,8 +107,8 @@ BARACUDA_D float no_row() { return numeric<float>::max(); }
 // scores are lowered before they become weights. Tiles without one pay only for the test.
 BARACUDA_D float far_row() { return -0.0f; }  // no other row's
 BARACUDA_D bool is_far(float lse) { return __float_as_uint(lse) == 0x80000000u; }
-// Where lse has a gradient of its own, a key that has all of its row has one, which far rows leave out (`spare`) but in
-// kernels with masks. So they begin farther off then, where rounding score and lse changes a weight by 2^-10.
+// Where lse has a gradient, which far rows leave out for a key that has all of its row (`spare`) but in kernels with
+// masks, they begin farther off: where rounding score and lse changes a weight by 2^-10.
 constexpr float far_powers_of_lse = 0x1p13f;
 // Score x minus the row's base, clamped to at most 0; x and the result in units of 1 / `unit`.
 BARACUDA_D float lowered(float x, float base, float unit) {
@@ -425,12 +425,19 @@ BARACUDA_D void prepare_rows(const P& p) {
 #pragma unroll
     for (int k = 0; k < VEC; ++k) sum = math::fma(to_acc(left[n][k]), to_acc(right[n][k]), sum);
     if (WIDE && !inside) sum = 0.0f;
+    if constexpr (D > LANES * VEC) {
+      for (int at = LANES * VEC; rows[n] >= 0 && c + at < p.d_v; at += LANES * VEC) {
+        const auto own = load_vec<T, VEC, WIDE>(y + rows[n] * p.stride[0][2] + at, p.d_v - c - at);
+        const auto of_own = load_vec<T, VEC, WIDE>(dy + rows[n] * p.stride[1][2] + at, p.d_v - c - at);
+        for (int k = 0; k < VEC; ++k) sum = math::fma(to_acc(own[k]), to_acc(of_own[k]), sum);
+      }
+    }
 #pragma unroll
     for (int lane = 1; lane < LANES; lane *= 2) sum += __shfl_xor_sync(all_lanes, sum, lane);
     const i64 i = first + n * ROWS;
     if (c == 0 && i < p.padded) {
-      const float none = numeric<float>::infinity();
-      const float powers = lse[n] * log2_e<float>, most = p.dlse == nullptr ? far_powers<float> : far_powers_of_lse;
+      const float none = numeric<float>::infinity(), powers = lse[n] * log2_e<float>;
+      const float most = p.dlse == nullptr ? far_powers<float> : far_powers_of_lse;
       // + 0.0f: no -0, which is far_row()
       const float found = lse[n] == -none ? none : math::abs(powers) < most ? powers + 0.0f : far_row();
       float* const stats = stats_of(p.stats, head * p.padded + i);
@@ -440,7 +447,8 @@ BARACUDA_D void prepare_rows(const P& p) {
       Vec<T, VEC> zeros;
 #pragma unroll
       for (int k = 0; k < VEC; ++k) zeros[k] = T(0.0f);
-      store_vec<T, VEC, false>(rows_of<T>(p.dq, p.stride[2], b, h, rows[n]) + c, zeros, p.d_k - c);
+      T* const dq = rows_of<T>(p.dq, p.stride[2], b, h, rows[n]) + c;
+      for (int at = 0; at < D; at += LANES * VEC) store_vec<T, VEC, false>(dq + at, zeros, p.d_k - c - at);
     }
   }
 }

@@ -7,7 +7,8 @@
 // first that sees the keys and, at each, the query heads that share the key head; dk and dv stay in registers. Scores
 // are computed transposed, keys along the warps, so that p and ds in registers are already the left operands of dv and
 // dk; ds also goes through shared memory as the left operand of dq. With SPLIT 2 two warps share their keys, each with
-// half of the queries of a score tile and half of the columns of dk and dv, and p goes through shared memory too.
+// half of the queries of a score tile and half of the columns of dk and dv, and p goes through shared memory too. With
+// more, past head_dim 256, each has as many of the columns, and the first of them the slabs of scores.
 //
 // dq is summed over tiles of keys in float, in the order of the tiles: each tile of queries of a head has a counter
 // that says whose turn it is (turns.cuh). The first tile of keys stores, the last rounds to T. Blocks draw their tile
@@ -19,17 +20,20 @@
 namespace baracuda {
 namespace attention {
 
-// s = x y^T: 16 MT rows of x by 8 N rows of y from `row`, D columns.
-template <class T, int D, int MT, int N>
-BARACUDA_D void multiply_rows(float (&s)[MT][N][4], const tile::Reader<D, false>& x, u32 x_at,
-                              const tile::Reader<D, true>& y, int row, u32 y_at) {
+template <int MT, int N> BARACUDA_D void clear(float (&s)[MT][N][4]) {
 #pragma unroll
   for (int m = 0; m < MT; ++m) {
 #pragma unroll
     for (int n = 0; n < N; ++n) s[m][n][0] = s[m][n][1] = s[m][n][2] = s[m][n][3] = 0.0f;
   }
-#pragma unroll
-  for (int d = 0; d < D; d += 16) {
+}
+// s += x y^T of the columns [FROM, END): 16 MT rows of x by 8 N rows of y from `row`.
+template <class T, int D, int FROM, int END, int MT, int N>
+BARACUDA_D void add_columns(float (&s)[MT][N][4], const tile::Reader<D, false>& x, u32 x_at,
+                            const tile::Reader<D, true>& y, int row, u32 y_at) {
+  constexpr int UNROLL = D > 256 ? 8 : 16;  // past 256 columns more of them spill
+#pragma unroll UNROLL
+  for (int d = FROM; d < END; d += 16) {
     u32 a[MT][4];
 #pragma unroll
     for (int m = 0; m < MT; ++m) x.read(a[m], 16 * m, d, x_at);
@@ -41,6 +45,29 @@ BARACUDA_D void multiply_rows(float (&s)[MT][N][4], const tile::Reader<D, false>
       for (int m = 0; m < MT; ++m) {
         mma_m16n8k16<T>(s[m][n], a[m], {b[0], b[1]});
         mma_m16n8k16<T>(s[m][n + 1], a[m], {b[2], b[3]});
+      }
+    }
+  }
+}
+
+// s = x y^T: 16 MT rows of x by 8 N rows of y from `row`, D columns. Past 256 it is the sum of two halves, as tensor
+// cores truncate at every step of a long sum.
+template <class T, int D, int MT, int N>
+BARACUDA_D void multiply_rows(float (&s)[MT][N][4], const tile::Reader<D, false>& x, u32 x_at,
+                              const tile::Reader<D, true>& y, int row, u32 y_at) {
+  constexpr int FIRST = D > 256 ? D / 2 : D;
+  clear(s);
+  add_columns<T, D, 0, FIRST>(s, x, x_at, y, row, y_at);
+  if constexpr (FIRST < D) {
+    float half[MT][N][4];
+    clear(half);
+    add_columns<T, D, FIRST, D>(half, x, x_at, y, row, y_at);
+#pragma unroll
+    for (int m = 0; m < MT; ++m) {
+#pragma unroll
+      for (int n = 0; n < N; ++n) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) s[m][n][e] += half[m][n][e];
       }
     }
   }
@@ -133,14 +160,16 @@ BARACUDA_D void flash_gradients(const P& p) {
   using Blocks = BlocksOf<Where, P>;
   constexpr bool EVERY = Blocks::every, CUTS = Blocks::may_cut;
   static_assert(QUERIES % (16 * ACROSS) == 0 && DQ_COLS % 16 == 0, "dq in whole fragments");
-  static_assert(QUERIES / SPLIT % SLAB == 0 && SLAB % 16 == 0, "whole slabs");
+  constexpr int SCORING = min(SPLIT, QUERIES / SLAB),
+                SHARE = QUERIES / SCORING;  // warps that make scores, queries of one
+  static_assert(SHARE % SLAB == 0 && SLAB % 16 == 0, "whole slabs");
   BARACUDA_DYNAMIC_SMEM(T, keys);              // [KEYS][D], at the end dk
   T* const values = keys + KEYS * D;           // [KEYS][D], at the end dv
   T* const queries = values + KEYS * D;        // [STAGES][QUERIES][D]
   T* const grads = queries + STAGES * TILE;    // [STAGES][QUERIES][D]: dy
   T* const scores = grads + STAGES * TILE;     // [KEYS][QUERIES]: ds, transposed
-  T* const weights = scores + KEYS * QUERIES;  // [KEYS][QUERIES]: p, transposed; SPLIT 2 only
-  Stats* const stats = reinterpret_cast<Stats*>(scores + SPLIT * KEYS * QUERIES);  // [STAGES][QUERIES / 2]
+  T* const weights = scores + KEYS * QUERIES;  // [KEYS][QUERIES]: p, transposed; not with SPLIT 1
+  Stats* const stats = reinterpret_cast<Stats*>(scores + min(SPLIT, 2) * KEYS * QUERIES);  // [STAGES][QUERIES / 2]
 
   __shared__ u32 ticket;
   if (threadIdx.x == 0) ticket = atomicAdd(static_cast<u32*>(p.turns), 1u);
@@ -228,9 +257,9 @@ BARACUDA_D void flash_gradients(const P& p) {
     }
     if constexpr (TERMS != 0) terms.enter(block.b, block.kv * p.group + now.head);
 #pragma unroll
-    for (int slab = 0; slab < QUERIES / SPLIT; slab += SLAB) {
-      if (!busy) break;
-      const int i0 = split * (QUERIES / SPLIT) + slab;
+    for (int slab = 0; slab < SHARE; slab += SLAB) {
+      if (!busy || (SCORING < SPLIT && split >= SCORING)) break;
+      const int i0 = split * SHARE + slab;
       // Scores and dP
       float s[MT][SLAB / 8][4], ds[MT][SLAB / 8][4];
       multiply_rows<T>(s, mine, 0, query_row, i0, here);
@@ -245,8 +274,8 @@ BARACUDA_D void flash_gradients(const P& p) {
                                           seen[m], c, scale);
 #pragma unroll
         for (int n = 0; n < SLAB / 16; ++n) {
-          if (EVERY || SPLIT == 2) put_fragment<QUERIES>(scores, key0 + 16 * m, i0 + 16 * n, ds16[m][n]);
-          if (SPLIT == 2) put_fragment<QUERIES>(weights, key0 + 16 * m, i0 + 16 * n, p16[m][n]);
+          if (EVERY || SPLIT > 1) put_fragment<QUERIES>(scores, key0 + 16 * m, i0 + 16 * n, ds16[m][n]);
+          if (SPLIT > 1) put_fragment<QUERIES>(weights, key0 + 16 * m, i0 + 16 * n, p16[m][n]);
         }
       }
       if (SPLIT == 1) {  // dv and dk
@@ -260,8 +289,8 @@ BARACUDA_D void flash_gradients(const P& p) {
       if (before.at >= 0) pass_turn(counter_at(p, block, before), turn_at<QUERIES, KEYS>(p, block, before) + 1);
       await_turn(counter_at(p, block, now), turn_at<QUERIES, KEYS>(p, block, now));
     }
-    __syncthreads();           // ds is written
-    if (SPLIT == 2 && busy) {  // dv and dk
+    __syncthreads();          // ds is written
+    if (SPLIT > 1 && busy) {  // dv and dk
       const tile::Reader<QUERIES, false> weight(weights + key0 * QUERIES), own(scores + key0 * QUERIES);
 #pragma unroll
       for (int i = 0; i < QUERIES; i += 16) {

@@ -12,7 +12,8 @@ namespace attention {
 template <class A, int D> struct BackwardTile {
   static constexpr bool single = sizeof(A) == 4;
   static constexpr int most = single ? backward_single_rows : backward_double_rows;
-  static constexpr int rows = D <= (single ? backward_single_columns : backward_double_columns) ? most : most / 2;
+  static constexpr int narrow = single ? backward_single_columns : backward_double_columns;
+  static constexpr int rows = D <= narrow ? most : D <= backward_columns ? most / 2 : most / 4;
   static constexpr int R = rows / 8, columns = chunk<A, D>, pitch = columns + pad<A>;
   static constexpr int values = value_rows<A, D, backward_staged>();
   static constexpr int operands = (rows + tile_keys) * pitch;

@@ -60,6 +60,22 @@ def test_backward(d: int, facts: dict[str, Any], any_order: bool) -> None:
     check(FlashSdpaBackwardPlan, (d, d), facts, "bfloat16", any_order)
 
 
+@pytest.mark.parametrize("cc", [8.0, 8.6])
+@pytest.mark.parametrize("plan", [FlashSdpaBackwardPlan, FlashSdpaVarlenBackwardPlan])
+@pytest.mark.parametrize("any_order", [False, True])
+def test_backward_past_256(plan: type[Plan], cc: float, any_order: bool) -> None:
+    sizes = (
+        {"batch_size": 3, "total_q": 70, "total_k": 60} if plan is FlashSdpaVarlenBackwardPlan else {"batch_size": 1}
+    )
+    sizes |= {"query_len": 70, "key_len": 60} if plan is FlashSdpaBackwardPlan else {}
+    desc = plan.descriptor(
+        **sizes, num_heads=2, num_kv_heads=1, d_k=512, d_v=400, is_causal=True, scale=0.05, element="bfloat16"
+    )
+    case = fill(plan, desc, np.random.default_rng(int(cc)), dict.fromkeys(OPTIONAL, False))
+    chosen = plan.select(desc, PlanPreference(deterministic=not any_order), device=emulated_device(cc))
+    emulate(chosen, operands(case))
+
+
 @pytest.mark.parametrize("d", [64, 128, 256])
 @pytest.mark.parametrize("facts", LSE, ids=lambda f: "-".join(f))
 def test_backward_through_the_lse(d: int, facts: dict[str, Any]) -> None:

@@ -106,9 +106,9 @@ def test_saved_tensors_are_the_forwards():
     np.testing.assert_array_equal(arrays["lse"], lse)
 
 
-def steps_of(desc, any_order=False, **leave_out):
+def steps_of(desc, any_order=False, cc=9.0, **leave_out):
     """The launches on a device of 132 multiprocessors."""
-    plan = FlashSdpaBackwardPlan.select(desc, PlanPreference(deterministic=not any_order), device=fake_device(9.0))
+    plan = FlashSdpaBackwardPlan.select(desc, PlanPreference(deterministic=not any_order), device=fake_device(cc))
     queries = desc.batch_size, desc.num_heads, desc.query_len
     keys = desc.batch_size, desc.num_kv_heads, desc.key_len
     shapes = dict.fromkeys(("q", "dq"), (*queries, desc.d_k)) | dict.fromkeys(("y", "dy"), (*queries, desc.d_v))
@@ -140,6 +140,17 @@ def test_sums_of_dq_are_finished_by_who_knows_how_they_stand(d, facts, last, fin
     wanted = [f"prepare_wgmma_{d}", last, *([finish] if finish else [])]
     assert [step.kernel for step in steps] == wanted
     assert all(step.smem <= fake_device(9.0).smem for step in steps)
+
+
+@pytest.mark.parametrize(("cc", "tiling"), [(8.0, "wide"), (8.6, "narrow"), (8.9, "narrow"), (9.0, "wide")])
+@pytest.mark.parametrize(("facts", "level"), [({}, ""), ({"softcap": 30.0}, "_terms"), ({"dropout_p": 0.1}, "_masks")])
+def test_head_dims_past_256_fit_every_device(cc, tiling, facts, level):
+    desc = FlashSdpaBackwardDescriptor(
+        batch_size=2, num_heads=4, query_len=300, key_len=500, d_k=512, d_v=320, element="bfloat16", **facts
+    )
+    steps = steps_of(desc, cc=cc)
+    assert [step.kernel for step in steps] == [f"prepare_{tiling}_512", f"gradients_{tiling}_512{level}"]
+    assert all(step.smem <= fake_device(cc).smem for step in steps)
 
 
 def long(d, length, heads, kv_heads=0, **facts):

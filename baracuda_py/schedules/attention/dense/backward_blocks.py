@@ -40,8 +40,9 @@ class Block:
 class Blocks(Block):
     """A block of `flash_gradients` (mma.sync), the tensor-core row of any target, for one head_dim.
 
-    `warps`, of which `split` share their keys; `tiles`: 16-row tiles of keys a warp; `queries` a tile, of which a warp
-    takes `slab` at a time; `stages` of queries; warps `across` the queries of dq; `blocks` a multiprocessor.
+    `warps`, of which `split` share their keys, and as many of those as a tile has slabs make scores; `tiles`: 16-row
+    tiles of keys a warp; `queries` a tile, of which a warp takes `slab` at a time; `stages` of queries; warps `across`
+    the queries of dq; `blocks` a multiprocessor.
     """
 
     warps: int
@@ -60,8 +61,8 @@ class Blocks(Block):
         return 16 * self.warps // self.split * self.tiles
 
     def smem(self, d: int) -> int:
-        """Bytes: keys and values, `stages` tiles of q and dy with two numbers a row, and `split` tiles of scores."""
-        elements = 2 * (self.keys + self.stages * self.queries) * d + self.split * self.keys * self.queries
+        """Bytes: keys and values, `stages` tiles of q and dy with two numbers a row, ds, and p if keys are shared."""
+        elements = 2 * (self.keys + self.stages * self.queries) * d + min(self.split, 2) * self.keys * self.queries
         return 2 * elements + 8 * self.stages * self.queries
 
     def bias_smem(self) -> int:
@@ -81,10 +82,12 @@ WIDE = {
     64: Blocks(4, 2, 1, 64, 16, 2, 2, 2, terms_blocks=1),
     96: Blocks(8, 1, 1, 64, 32, 2, 4, 1), 128: Blocks(8, 2, 2, 64, 16, 2, 2, 1),
     192: Blocks(8, 1, 2, 64, 32, 2, 2, 1), 256: Blocks(8, 1, 2, 32, 16, 2, 2, 1),
+    512: Blocks(8, 1, 4, 32, 16, 1, 2, 1),
 }  # fmt: skip
 NARROW = {  # for 99 KB of shared memory
     96: Blocks(4, 1, 1, 64, 32, 2, 2, 1), 128: Blocks(4, 1, 1, 32, 16, 2, 2, 1),
     192: Blocks(4, 1, 2, 32, 16, 2, 2, 1), 256: Blocks(4, 1, 2, 32, 16, 1, 2, 1),
+    512: Blocks(8, 1, 8, 32, 16, 1, 2, 1),
 }  # fmt: skip
 
 

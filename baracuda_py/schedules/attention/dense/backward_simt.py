@@ -11,7 +11,7 @@ from .backward import Arrangement
 from .backward_tile import BACKWARD_TILE, block_rows, shared_bytes
 from .bias_gradients import DELTA, DELTA_THREADS, Rows, bias_steps, delta_step
 from .bias_gradients import SIMT_KERNELS as BIAS_KERNELS
-from .forward import HEAD_DIMS, SINGLES, THREADS, head_dim, layout, split_scale, wide
+from .forward import FORWARD_DIMS, SINGLES, THREADS, head_dim, layout, split_scale, wide
 
 _SIZES = dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles", "key_tiles", "chunk"), "i64")
 _SIZES |= dict.fromkeys(("scale", "sign", "signed_scale"), "f64")
@@ -22,7 +22,7 @@ _DKV = _INPUTS | {"dk": "ptr", "dv": "ptr", "stride": "i64[6][3]"} | _SIZES
 
 
 def _geometry(p: Problem, form: Arrangement) -> Geometry | str:
-    desc, d = p.desc, head_dim(p.desc)
+    desc, d = p.desc, head_dim(p.desc, FORWARD_DIMS)
     if isinstance(d, str):
         return d
     views = (p.q, p.k, p.v, p.dy, p.y, p.dq, p.dk, p.dv)
@@ -71,7 +71,7 @@ def _geometry(p: Problem, form: Arrangement) -> Geometry | str:
 
 def simt_row(form: Arrangement) -> Variant:
     """The row without tensor cores."""
-    facts: dict[str, Any] = {"axes": {"D": HEAD_DIMS}, "threads": THREADS, "min_blocks": 2}
+    facts: dict[str, Any] = {"axes": {"D": FORWARD_DIMS}, "threads": THREADS, "min_blocks": 2}
     kernels = [Kernel("delta", "flash_delta<{T}>", DELTA, {}, threads=DELTA_THREADS)]
     for n, suffix in LEVELS.items() if form.terms else ((form.level, ""),):
         more, of = (TERMS if n else {}) | (RESTS if n > 1 else {}), ("", "Terms", "Masks", "")[n]

@@ -36,7 +36,11 @@ _DQ |= {"stats": "workspace", "stride": "i64[5][3]"}
 _DQ |= dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles", "padded", "chunk"), "i64")
 _DQ |= {"scale": "f64"} | dict.fromkeys(("num_heads", "group", "d_k", "d_v", "causal", "wide"), "i32")
 # Tiles of up to 64 keys by 64 queries, so that with blocks of 64 each is wanted whole or not at all.
-KEYS = {32: Blocks(4, 1, 1, 64, 32, 2, 2, 2), 64: Blocks(4, 1, 1, 64, 32, 2, 2, 2), **NARROW}
+KEYS = {
+    32: Blocks(4, 1, 1, 64, 32, 2, 2, 2),
+    64: Blocks(4, 1, 1, 64, 32, 2, 2, 2),
+    **{d: t for d, t in NARROW.items() if d <= 256},
+}
 
 
 @dataclass(frozen=True)
