@@ -56,6 +56,7 @@ from .core.sku import PrecisionGuarantee as PrecisionGuarantee
 from .core.tensor import TensorRef as TensorRef
 # expressions
 from .expressions.attention import FormulaAttention as FormulaAttention
+from .expressions.block_masks import BlockMask as BlockMask
 from .expressions.elementwise import Expression as Expression
 from .expressions.errors import ExpressionError as ExpressionError
 from .expressions.product import FormulaProduct as FormulaProduct
@@ -915,6 +916,8 @@ def attention(score: str | Callable[..., Any] | None = None, mask: str | Callabl
     """Attention whose scores a formula changes, and in which a formula says which keys a query sees."""
 def elementwise(formula: str | Callable[..., Any], **defaults: Any) -> Expression:
     """A function of arrays and numbers, element by element, from a formula."""
+def neighborhood_attention(q: Array, k: Array, v: Array, kernel_size: int | tuple[int, ...], *, dilation: int | tuple[int, ...] = 1, is_causal: bool | tuple[bool, ...] = False, scale: float | None = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """softmax(scale · q kᵀ) v over the kernel_size keys nearest to each query along every axis of a grid."""
 def product(formula: str | Callable[..., Any], **defaults: Any) -> FormulaProduct:
     """A matrix product whose result goes through a formula before it is written: no array of the product is made."""
 def reduce(formula: str | Callable[..., Any], kind: str | None = None, *, axis: Any = None, keepdims: bool = False, then: str | None = None, correction: int = 1, **defaults: Any) -> FormulaReduction:
