@@ -118,6 +118,8 @@ y = bc.mla_decode(q, cache, page_table=page_table, lengths=lengths, scale=0.2, d
     "mla_kv_append": f"""{_LATENTS}latent, k_rope = (rng.standard_normal((4, d), dtype=np.float32) for d in (16, 8))
 offsets = np.array([5, 1], dtype=np.int32)
 bc.mla_kv_append(latent, k_rope, cache, page_table=page_table, cache_offsets=offsets)""",
+    "neighborhood_attention": f"""{_RNG}q, k, v = rng.standard_normal((3, 1, 6, 8, 2, 16), dtype=np.float32)
+y = bc.neighborhood_attention(q, k, v, kernel_size=(3, 5))""",
     "nll_loss": f"{_LOGITS}loss = bc.nll_loss(bc.log_softmax(logits), classes)",
     "orpo_loss": f"{_LOGPS}loss = bc.orpo_loss(chosen, rejected)",
     "rnnt_loss": f"""{_RNG}logits = rng.standard_normal((2, 4, 3, 5), dtype=np.float32)
