@@ -57,6 +57,7 @@ from .core.sku import PrecisionGuarantee as PrecisionGuarantee
 from .core.tensor import TensorRef as TensorRef
 # expressions
 from .expressions.attention import FormulaAttention as FormulaAttention
+from .expressions.block_masks import BlockMask as BlockMask
 from .expressions.elementwise import Expression as Expression
 from .expressions.errors import ExpressionError as ExpressionError
 from .expressions.product import FormulaProduct as FormulaProduct
@@ -965,6 +966,8 @@ def attention(score: str | Callable[..., Any] | None = None, mask: str | Callabl
     """Attention whose scores a formula changes, and in which a formula says which keys a query sees."""
 def elementwise(formula: str | Callable[..., Any], **defaults: Any) -> Expression:
     """A function of arrays and numbers, element by element, from a formula."""
+def neighborhood_attention(q: Array, k: Array, v: Array, kernel_size: int | tuple[int, ...], *, dilation: int | tuple[int, ...] = 1, is_causal: bool | tuple[bool, ...] = False, scale: float | None = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """softmax(scale · q kᵀ) v over the kernel_size keys nearest to each query along every axis of a grid."""
 def product(formula: str | Callable[..., Any], **defaults: Any) -> FormulaProduct:
     """A matrix product whose result goes through a formula before it is written: no array of the product is made."""
 def reduce(formula: str | Callable[..., Any], kind: str | None = None, *, axis: Any = None, keepdims: bool = False, then: str | None = None, correction: int = 1, **defaults: Any) -> FormulaReduction:
@@ -1946,7 +1949,7 @@ def block_importance(q: Array, k: Array, lse: Array, *, tokens: int | None = Non
     """How much of a query's attention to compressed keys falls on each block, [batch, kv_heads, queries, blocks]."""
 def block_select_attention(q: Array, k: Array, v: Array, block_indices: Array, *, block_size: int = 64, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', layout: str = 'bhsd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """softmax(scale · q kᵀ) v over the keys of the blocks that a query chose; query i at key i (top left) by default."""
-def block_select_attention_backward(q: Array, k: Array, v: Array, block_indices: Array, y: Array, lse: Array, dy: Array, *, block_size: int = 64, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', layout: str = 'bhsd', return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def block_select_attention_backward(q: Array, k: Array, v: Array, block_indices: Array, y: Array, lse: Array, dy: Array, dlse: Array | None = None, *, block_size: int = 64, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', layout: str = 'bhsd', return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(dq, dk, dv), those asked for, of `block_select_attention`; query i stands at key i (top left) by default."""
 def cascade_attention(v: Array, lse: Array, v_other: Array, lse_other: Array, mask: Array | None = None, *, seq_len: int = ..., num_heads: int = ..., head_dim: int = ..., lse_base: Literal['e', '2'] = 'e', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """v [seq, heads, d] and lse [seq, heads] merged with v_other and lse_other of the same shapes, in place."""
@@ -2038,7 +2041,7 @@ def sdpa_block_sparse_backward(q: Array, k: Array, v: Array, pattern: Array, y: 
     """(dq, dk, dv), those asked for, of `sdpa_block_sparse`; query i at key i (top left) by default."""
 def sdpa_variable_block_sparse(q: Array, k: Array, v: Array, block_mask: Array, row_sizes: Array, column_sizes: Array, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', layout: str = 'bhsd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """softmax(scale · q kᵀ) v over the keys whose block is set, blocks of any sizes; query i at key i (top left)."""
-def sdpa_variable_block_sparse_backward(q: Array, k: Array, v: Array, block_mask: Array, row_sizes: Array, column_sizes: Array, y: Array, lse: Array, dy: Array, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', layout: str = 'bhsd', return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def sdpa_variable_block_sparse_backward(q: Array, k: Array, v: Array, block_mask: Array, row_sizes: Array, column_sizes: Array, y: Array, lse: Array, dy: Array, dlse: Array | None = None, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', layout: str = 'bhsd', return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(dq, dk, dv), those asked for, of `sdpa_variable_block_sparse`; query i at key i (top left) by default."""
 # ops.elementwise
 class AffineDescriptor(_AffineDescriptor):

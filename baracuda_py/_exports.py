@@ -36,6 +36,7 @@ _BY_FAMILY = {
     "graph": "core.graph",
     "warm": "core.warm",
     # expressions
+    "BlockMask": "expressions.block_masks",
     "Expression": "expressions.elementwise",
     "ExpressionError": "expressions.errors",
     "FormulaAttention": "expressions.attention",
@@ -44,6 +45,7 @@ _BY_FAMILY = {
     "FormulaScan": "expressions.scan",
     "attention": "expressions.attention",
     "elementwise": "expressions.elementwise",
+    "neighborhood_attention": "expressions.neighborhood",
     "product": "expressions.product",
     "reduce": "expressions.reduce",
     "scan": "expressions.scan",

@@ -22,7 +22,9 @@ from ..ops.attention.dense.flash_sdpa import TURNED as FORWARD
 from ..ops.attention.dense.flash_sdpa import FlashSdpaArgs, FlashSdpaDescriptor, flash_sdpa
 from ..ops.attention.dense.flash_sdpa_backward import TURNED as BACKWARD
 from ..ops.attention.dense.flash_sdpa_backward import FlashSdpaBackwardArgs, flash_sdpa_backward
-from ..ops.attention.layouts import asked
+from ..ops.attention.layouts import Layouts, asked
+from .block_mask_plan import block_mask_plan_of
+from .block_masks import BLOCK, BlockMask, taken
 from .calls import by_names, number_role
 from .parse import RESERVED
 from .score_plan import ScoredSdpaPlan, scored_backward_plan_of, scored_plan_of
@@ -74,10 +76,13 @@ def _reserved() -> frozenset[str]:
     fields = [f.name for cls in (FlashSdpaDescriptor, FlashSdpaArgs, FlashSdpaBackwardArgs)
               for f in dataclasses.fields(cls)]  # fmt: skip
     words = [name for f in (flash_sdpa, flash_sdpa_backward) for name in inspect.signature(f).parameters]
-    return frozenset((*RESERVED, "store", *fields, *words)) - {SCORE, *PLACES}
+    return frozenset((*RESERVED, "store", "block_mask", "query_block", "key_block", "kinds", *fields, *words)) - {
+        SCORE,
+        *PLACES,
+    }
 
 
-@methods_in_graph("__call__", "backward", "vjp")
+@methods_in_graph("__call__", "block_mask", "backward", "vjp")
 @exported
 class FormulaAttention:
     """Attention by formulas as a function; `bc.attention` makes it. `plan(…)` is its Plan class.
@@ -89,8 +94,9 @@ class FormulaAttention:
         self.formula = formula
         self.defaults = dict(defaults or {})
         self.inputs = formula.inputs
-        self.in_graph = calls_in_graph(self, "__call__", "backward", "vjp")
+        self.in_graph = calls_in_graph(self, "__call__", "block_mask", "backward", "vjp")
         self._functions: dict[tuple[Roles, bool], Callable[..., Any]] = {}
+        self._block_masks: dict[Roles, Callable[..., Any]] = {}
         if unknown := [name for name in self.defaults if name not in formula.numbers]:
             raise unknown_keywords("attention", unknown, ("score", "mask", *formula.numbers))
         for name, value in self.defaults.items():
@@ -99,25 +105,63 @@ class FormulaAttention:
 
     def __call__(
         self, /, q: Any, k: Any, v: Any, mask: Any = None, slopes: Any = None, sinks: Any = None, *,
-        layout: str = "bhsd", return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
-        **given: Any,
+        block_mask: Any = None, layout: str = "bhsd", return_lse: bool = False, out: Any = None,
+        stream: Any = None, preference: Any = None, **given: Any,
     ) -> Any:  # fmt: skip
-        """y, and the lse with return_lse; `given` are the tables and numbers, and what `flash_sdpa` takes besides."""
+        """y, and the lse with return_lse; `given` are the tables and numbers, and what `flash_sdpa` takes besides.
+
+        block_mask: what `block_mask(q, k, …)` made, or torch's BlockMask of a mask_mod that says the same.
+        Blocks of which no pair is seen are then left out, and of those of which all are the mask's formula is
+        not evaluated; the result is the same, to the bit.
+        """
+        block_mask = taken(block_mask)
         tables, numbers, facts = self._split(given)
-        facts |= {**numbers, "return_lse": return_lse}
+        facts |= {**numbers, "return_lse": return_lse, **_block_sizes(block_mask)}
         function, operands = self._function(numbers, False), (q, k, v, *tables, mask, slopes, sinks)
+        operands += () if block_mask is None else (block_mask.kinds,)
         return function(*operands, **facts, layout=layout, out=out, stream=stream, preference=preference)
+
+    def block_mask(
+        self, /, q: Any, k: Any, *, query_block: int = BLOCK, key_block: int = BLOCK, layout: str = "bhsd",
+        stream: Any = None, preference: Any = None, **given: Any,
+    ) -> BlockMask:  # fmt: skip
+        """What the mask's formula says of blocks of query_block queries by key_block keys, powers of 2 from 16 on.
+
+        Of q and k only sizes and element are read; `given` are the tables and numbers that the mask names, as in the
+        call, and others are passed over. It is one launch, without a wait. Where the formula names no b, all batches
+        share the blocks, and where it names no h all heads. Causality, windows and an array as mask are not in it: they
+        are the call's.
+        """
+        formula = self.formula.of_mask
+        if formula is None:
+            raise InvalidProblemError(f"{self!r} has no mask, of which a block mask could be made")
+        held = {**self.defaults, **given}
+        if missing := [name for name in formula.inputs if held.get(name) is None]:
+            raise InvalidProblemError(f"the mask of {self!r} needs {' and '.join(missing)}")
+        if unknown := [name for name in given if name not in self.inputs]:
+            raise unknown_keywords("block_mask", unknown, self.inputs)
+        numbers = {name: held[name] for name in formula.numbers}
+        roles = tuple([number_role(value, name) for name, value in numbers.items()])
+        function = self._block_masks.get(roles)
+        if function is None:
+            made = by_names(functional(block_mask_plan_of(formula, roles), "block_mask", layouts=Layouts(("q", "k"))))
+            function = keep(self._block_masks, roles, made, 64)
+        sizes = {"query_block": query_block, "key_block": key_block}
+        where = {"layout": layout, "stream": stream, "preference": preference}
+        return BlockMask(function(q, k, *(held[name] for name in formula.tables), **numbers, **sizes, **where), **sizes)
 
     def backward(
         self, /, q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, mask: Any = None, slopes: Any = None,
-        sinks: Any = None, dlse: Any = None, *, layout: str = "bhsd", return_dq: bool = True, return_dk: bool = True,
-        return_dv: bool = True, out: Any = None, stream: Any = None, preference: Any = None, **given: Any,
+        sinks: Any = None, dlse: Any = None, *, block_mask: Any = None, layout: str = "bhsd", return_dq: bool = True,
+        return_dk: bool = True, return_dv: bool = True, out: Any = None, stream: Any = None, preference: Any = None,
+        **given: Any,
     ) -> Any:  # fmt: skip
         """(dq, dk, dv), those asked for; y and lse are the forward's, dlse reaches lse, the rest is as there.
 
         After them the gradients of tables of floats for which `return_d<name>` is True, where the score has a
         derivative by them: sums over all pairs that read an element, each rounded once.
         """
+        block_mask = taken(block_mask)
         others = {name: given.pop(name) for name in list(given) if name.startswith("return_d")}
         sloped = self.slopes
         for name, flag in others.items():
@@ -126,18 +170,20 @@ class FormulaAttention:
         tables, numbers, facts = self._split(given)
         function = self._function(numbers, True)
         operands = (q, k, v, y, lse, dy, *tables, mask, slopes, sinks, dlse)
+        operands += () if block_mask is None else (block_mask.kinds,)
         more = {f"d{name}": bool(others.get(f"return_d{name}")) for name in sloped}
         for name, table in zip(self.formula.tables, tables, strict=True):
             if more.get(f"d{name}") and not read(table, name).element.is_float:
                 raise InvalidProblemError(f"d{name} is wanted but {name} holds {read(table, name).element}, not floats")
         flags = asked({"dq": return_dq, "dk": return_dk, "dv": return_dv, **more})
-        facts |= {**numbers, **{f"return_{name}": flag for name, flag in flags.items()}}
+        facts |= {**numbers, **{f"return_{name}": flag for name, flag in flags.items()}, **_block_sizes(block_mask)}
         return function(*operands, **facts, layout=layout, out=out, stream=stream, preference=preference)
 
     def vjp(
         self, /, dy: Any, q: Any, k: Any, v: Any, mask: Any = None, slopes: Any = None, sinks: Any = None, *,
-        y: Any = None, lse: Any = None, dlse: Any = None, wrt: str | tuple[str, ...] = ("q", "k", "v"),
-        layout: str = "bhsd", out: Any = None, stream: Any = None, preference: Any = None, **given: Any,
+        block_mask: Any = None, y: Any = None, lse: Any = None, dlse: Any = None,
+        wrt: str | tuple[str, ...] = ("q", "k", "v"), layout: str = "bhsd", out: Any = None, stream: Any = None,
+        preference: Any = None, **given: Any,
     ) -> Any:  # fmt: skip
         """The gradients for `wrt` of the call f(q, k, v, mask, slopes, sinks, **given): one array, or a tuple.
 
@@ -151,7 +197,7 @@ class FormulaAttention:
                 self._refuse_gradient(name)
         if not names:
             raise InvalidProblemError("wrt names some of q, k, v and tables, got none of them")
-        terms = {"mask": mask, "slopes": slopes, "sinks": sinks, "layout": layout}
+        terms = {"mask": mask, "slopes": slopes, "sinks": sinks, "block_mask": block_mask, "layout": layout}
         where = {"stream": stream, "preference": preference}
         if y is None or lse is None:
             y, lse = self(q, k, v, **terms, **where, **{**given, "return_lse": True})
@@ -220,3 +266,9 @@ class FormulaAttention:
 
     def __repr__(self) -> str:
         return f"attention({self.formula.text!r})"
+
+
+def _block_sizes(block_mask: BlockMask | None) -> dict[str, int]:
+    if block_mask is None:
+        return {}
+    return {"query_block": block_mask.query_block, "key_block": block_mask.key_block}

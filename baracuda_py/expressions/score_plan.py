@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ..core import Guarantee, Relative, Vjp, derived, element, extents, operand, output, scalar
+from ..core import Guarantee, Relative, Vjp, derived, element, extent, extents, operand, output, scalar
 from ..core.element import ElementKind, unrounded
 from ..core.memo import keep
 from ..ops.attention.dense.flash_sdpa import (
@@ -24,6 +24,7 @@ from ..ops.attention.dense.flash_sdpa_backward import reference as backward_refe
 from ..ops.attention.score_terms import give_forward
 from ..schedules.attention.dense.formulas import Embedded, backward_rows, forward_rows
 from ..schedules.attention.dense.table_gradients import Tables
+from .block_masks import BLOCK, LEAST_BLOCK, check_blocks, under_block_mask
 from .made import Again, MadeArgs, MadeDescriptor, MadePlan, Numbered, args_space, part
 from .score_shape import ScoreShape
 from .scores import ScoreFormula
@@ -34,17 +35,39 @@ _UNSERVED = ("dmask", "dslopes", "dsinks")
 """Gradients that the plan without a formula makes, and those with one do not."""
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ScoredSdpaDescriptor(FlashSdpaDescriptor, MadeDescriptor):
-    """As `FlashSdpaDescriptor`; a table has `<name>_shape` and `<name>_element` (by default the accumulator's)."""
+    """As `FlashSdpaDescriptor`; a table has `<name>_shape` and `<name>_element` (by default the accumulator's).
 
-    scored: ScoreShape
+    A byte of a block mask stands for `query_block` queries by `key_block` keys, powers of 2.
+    """
+
+    scored: ClassVar[ScoreShape]
+    query_block: int = extent(BLOCK, minimum=LEAST_BLOCK)
+    key_block: int = extent(BLOCK, minimum=LEAST_BLOCK)
 
     def validate(self) -> None:
         super().validate()
+        check_blocks(self.query_block, self.key_block)
         self.scored.parts(self.kind, False)  # raises where the formula has no meaning for these elements
         for name, axes in self.scored.formula.tables.items():
             if len(shape := getattr(self, f"{name}_shape")) != axes:
                 raise self.scored.formula.wrong(f"{name} has {len(shape)} axes, as its shape is {shape}", name)
+
+    @property
+    def query_blocks(self) -> int:
+        """Blocks along the queries."""
+        return -(-self.query_len // self.query_block)
+
+    @property
+    def key_blocks(self) -> int:
+        """Blocks along the keys."""
+        return -(-self.key_len // self.key_block)
+
+    @property
+    def block_mask_shape(self) -> tuple[int, int, int, int]:
+        """Of a block mask that has its own bytes for each batch and head."""
+        return self.batch_size, self.num_heads, self.query_blocks, self.key_blocks
 
     @property
     def kind(self) -> Signature:
@@ -64,7 +87,8 @@ class _Scored:
 
     value_policy = (
         "a negative index of a table counts from its end, and an element outside the table is 0; infinite and NaN "
-        "values of hidden keys add nothing"
+        "values of hidden keys add nothing; a byte of a block mask hides its block (0), leaves it to the formula (1), "
+        "or shows all of it (any other)"
     )
     scored: ScoreShape
 
@@ -84,7 +108,8 @@ def _case(cls: Any, draw: Any, elements: Any) -> Any:
     sizes = (1, made["num_heads"], made["query_len"] + made["key_len"], 5, made["batch_size"])
     for (name, axes), one in zip(cls.scored.formula.tables.items(), elements[1:], strict=True):
         made |= {f"{name}_shape": tuple(draw.sizes(*sizes) for _ in range(axes)), f"{name}_element": one}
-    return cls.descriptor(**made)
+    blocks = {name: draw.sizes(64, 16, 32, 128) for name in ("query_block", "key_block")}
+    return cls.descriptor(**made, **blocks)
 
 
 class ScoredSdpaPlan(_Scored, MadePlan):
@@ -102,7 +127,7 @@ class ScoredSdpaBackwardPlan(_Scored, MadePlan):
     @classmethod
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
         """y and lse as the forward gives them."""
-        names = ("q", "k", "v", "mask", "slopes", "sinks", "seed", "offset", *cls.scored.formula.inputs)
+        names = ("q", "k", "v", "mask", "slopes", "sinks", "block_mask", "seed", "offset", *cls.scored.formula.inputs)
         give_forward(desc, partial(_reference, cls.scored), arrays, names)
 
 
@@ -192,6 +217,7 @@ def _args(name: str, shape: ScoreShape, recipe: Any, backward: bool) -> Any:
         for f in dataclasses.fields(plain)
         if f.name not in _UNSERVED
     ]
+    fields.append(("block_mask", Any, _BLOCK_MASK))
     fields += [(n, Any, operand(f"*{n}_shape", element=f"{n}_element")) for n in shape.formula.tables]
     if backward:
         for i, n in enumerate(shape.formula.tables):
@@ -209,24 +235,40 @@ def _args(name: str, shape: ScoreShape, recipe: Any, backward: bool) -> Any:
     )
 
 
+def _random_bytes(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
+    """Blocks of every kind."""
+    return rng.choice((0, 1, 2), shape, p=(0.4, 0.3, 0.3))
+
+
+_BLOCK_MASK: Any = operand(
+    "batch_size num_heads query_blocks key_blocks", element=ElementKind.U8, optional=True, broadcast=True,
+    values=_random_bytes,
+)  # fmt: skip
+
+
 def _split(shape: ScoreShape, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the formula takes, and what attention takes."""
     own = {name: given[name] for name in shape.formula.inputs}
     return own, {name: value for name, value in given.items() if name not in own}
 
 
-def _reference(shape: ScoreShape, desc: Any, /, store: Any = unrounded, **given: Any) -> Mapping[str, Any]:
+def _reference(
+    shape: ScoreShape, desc: Any, /, store: Any = unrounded, block_mask: Any = None, **given: Any
+) -> Mapping[str, Any]:
     own, rest = _split(shape, given)
-    return reference(desc, **rest, store=store, change=shape.modifier(desc, own, False))
+    change = under_block_mask(desc, shape.modifier(desc, own, False), block_mask)
+    return reference(desc, **rest, store=store, change=change)
 
 
-def _backward_reference(shape: ScoreShape, desc: Any, /, store: Any = unrounded, **given: Any) -> Mapping[str, Any]:
+def _backward_reference(
+    shape: ScoreShape, desc: Any, /, store: Any = unrounded, block_mask: Any = None, **given: Any
+) -> Mapping[str, Any]:
     own, rest = _split(shape, given)
     names = [name for name in shape.slopes if f"d{name}" in rest["wanted"]]
     tables = {name: np.zeros(own[name].shape, rest["q"].dtype) for name in names}
     # ds is what gradients of tables take, and is only made for others
     wanted = set(rest.pop("wanted")) - {f"d{name}" for name in names} | ({"dk"} if names else set())
-    change = shape.modifier(desc, own, True, tables)
+    change = under_block_mask(desc, shape.modifier(desc, own, True, tables), block_mask)
     made = backward_reference(desc, **rest, wanted=wanted, store=store, change=change)
     return {**made, **{f"d{name}": total for name, total in tables.items()}}
 

@@ -81,6 +81,22 @@ class ScoreFormula:
         holds = next((formula for formula in self.formulas if element in formula.spans), self.formulas[0])
         return holds.wrong(message, element)
 
+    @cached_property
+    def of_mask(self) -> ScoreFormula | None:
+        """The mask alone, with the tables that it reads; None where there is none."""
+        if self.mask is None:
+            return None
+        needed = set(self.mask.inputs)
+        for access in reversed(self.accesses):
+            if access.name in needed:
+                needed.update(access.indices.inputs)
+        return ScoreFormula(None, self.mask, tuple(access for access in self.accesses if access.name in needed))
+
+    @cached_property
+    def places(self) -> frozenset[str]:
+        """Which of b, h, q and k it names."""
+        return frozenset(name for formula in self.formulas for name in formula.inputs if name in PLACES)
+
     @property
     def inputs(self) -> tuple[str, ...]:
         """What a call gives by name: tables, then numbers."""

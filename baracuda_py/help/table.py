@@ -123,6 +123,8 @@ dlog_probs = bc.ctc_loss_backward(np.ones_like(loss), *given, log_alpha, nll)"""
     "info_nce_loss": f"{_ROWS}loss = bc.info_nce_loss(x1, x2)",
     "jaccard_loss": f"{_X}loss = bc.jaccard_loss(bc.sigmoid(x), (x > 0).astype(np.float32), axis=-1)",
     "kto_loss": f"{_LOGPS}loss = bc.kto_loss(chosen, reference, np.array([1, 0, 1], dtype=np.float32))",
+    "neighborhood_attention": f"""{_RNG}q, k, v = rng.standard_normal((3, 1, 6, 8, 2, 16), dtype=np.float32)
+y = bc.neighborhood_attention(q, k, v, kernel_size=(3, 5))""",
     "nll_loss": f"{_LOGITS}loss = bc.nll_loss(bc.log_softmax(logits), classes)",
     "orpo_loss": f"{_LOGPS}loss = bc.orpo_loss(chosen, rejected)",
     "rnnt_loss": f"""{_RNG}logits = rng.standard_normal((2, 4, 3, 5), dtype=np.float32)

@@ -17,6 +17,8 @@ from ..core.signatures import Out
 from ..core.signatures import Stream
 from .. import PlanPreference
 
+# expressions
+from baracuda_py import neighborhood_attention as neighborhood_attention
 # ops.attention
 from baracuda_py import alibi as alibi
 from baracuda_py import alibi_backward as alibi_backward

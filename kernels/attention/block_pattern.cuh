@@ -32,16 +32,32 @@ class Search {
     }
     return end;
   }
+  // The first of n, n - 1, … >= begin that passes, or begin - 1. A search goes one way.
+  template <class Test> BARACUDA_D int down_from(int n, int begin, Test test) {
+    while (n >= begin) {
+      if (n / 32 != window) {
+        window = n / 32;
+        const int mine = window * 32 + lane_id();
+        found = __ballot_sync(full_warp, mine >= begin && test(mine));
+      }
+      const u32 rest = found & (full_warp >> (31 - n % 32));
+      if (rest != 0) return window * 32 + 31 - __clz(rest);
+      n = window * 32 - 1;
+    }
+    return begin - 1;
+  }
 };
 
 // A head without a pattern; compiles to nothing.
 template <class P> struct EveryBlock {
-  static constexpr bool every = true, may_cut = false;
+  static constexpr bool every = true, may_cut = false, sums_dq = true;
   BARACUDA_D EveryBlock(const P&, u32, u32) {}
   template <int, int> static BARACUDA_D constexpr bool cuts() { return false; }
   template <int, bool> BARACUDA_D u32 hidden(i64, i64) const { return 0; }
   BARACUDA_D bool hides(i64, i64) const { return false; }
   template <int, bool> BARACUDA_D i64 visit(Search&, i64, int, i64 from, i64) const { return from; }
+  template <int> BARACUDA_D int visit_down(Search&, i64, int, int from, int) const { return from; }
+  template <class Terms> BARACUDA_D void settle(Terms&, i64, int, i64, int) const {}
 };
 
 // Which block of a pattern a query or key is in, where all blocks have one size.
@@ -114,6 +130,7 @@ template <class P> struct GridOf_<P, decltype(static_cast<void>(P::column_of))> 
 // A head's pattern. Queries and keys beyond the last count as the last. MAY_CUT: whether blocks may end within a tile,
 // for kernels that do not test it at run time.
 template <class P, bool MAY_CUT> class BlockPattern {
+ protected:
   const P& p;
   const typename GridOf_<P>::type grid;
   const u8* blocks;
@@ -129,7 +146,8 @@ template <class P, bool MAY_CUT> class BlockPattern {
   }
 
  public:
-  static constexpr bool every = false, may_cut = MAY_CUT;
+  // sums_dq: whether blocks of keys add to dq, or another kernel computes it
+  static constexpr bool every = false, may_cut = MAY_CUT, sums_dq = false;
   BARACUDA_D BlockPattern(const P& params, u32 b, u32 h)
       : p(params), grid(params, h),
         blocks(static_cast<const u8*>(p.pattern) + b * p.pattern_stride[0] + grid.head(h) * p.pattern_stride[1]) {}
@@ -137,6 +155,8 @@ template <class P, bool MAY_CUT> class BlockPattern {
   // Whether a block boundary may cross a tile of QUERIES x KEYS scores.
   template <int QUERIES, int KEYS> BARACUDA_D bool cuts() const { return grid.template cuts<QUERIES, KEYS>(); }
   BARACUDA_D bool hides(i64 q, i64 k) const { return !set(query_row(q), key_column(k)); }
+  // Tells score terms what is known of a tile of scores: here nothing.
+  template <class Terms> BARACUDA_D void settle(Terms&, i64, int, i64, int) const {}
 
   // Whether any score of queries [q, q + queries) x keys [k, k + keys) is seen.
   BARACUDA_D bool any(int q, int queries, int k, int keys) const {

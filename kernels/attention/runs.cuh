@@ -12,9 +12,10 @@ namespace baracuda::attention {
 template <class P> struct RunTerms : Terms<1, float, true, P> {
   using Base = Terms<1, float, true, P>;
   using Base::c, Base::key_len, Base::natural, Base::out, Base::p, Base::query_len, Base::sink;
-  const char* mask;       // of the head
-  bool dense;             // its rows start 16-byte aligned, and a row's elements are neighbours
-  u64 row, seed, offset;  // dropout's stream; number of the head's first score in it
+  static constexpr bool common = true;  // kernels have loops of their own for common kinds of masks, and for dropout
+  const char* mask;                     // of the head
+  bool dense;                           // its rows start 16-byte aligned, and a row's elements are neighbours
+  u64 row, seed, offset;                // dropout's stream; number of the head's first score in it
 
   BARACUDA_D RunTerms(const P& params, const Work& work) : Base(params, work) {
     mask = mask_of(p, work.b, work.h);

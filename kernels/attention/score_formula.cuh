@@ -10,6 +10,7 @@
 //                                   derivative by: the table's gradient, its sums, the element's place among them
 //
 // Scores are in natural units: s = scale q k, soft-capped; then the formula; then slopes, mask and window.
+#include "attention/block_mask.cuh"
 #include "attention/terms.cuh"
 // Formulas call the tables' functors, whose schedule has a layout of the name that attention's row source has.
 #define Strided StridedLayout
@@ -57,7 +58,9 @@ template <class P> struct ScoreFormula;
 
 template <class A, class P> struct FormulaTerms : Terms<2, A, false, P> {
   using Base = Terms<2, A, false, P>;
+  static constexpr bool may_hide = ScoreFormula<P>::hides || TileMask<P>::may_hide;
   ScoreFormula<P> formula;
+  TileMask<P> tile;
   A unit;  // of the products, or of what the soft cap makes of them; Base::out is 1, as the formula takes them so
   int batch, head;
 
@@ -68,10 +71,12 @@ template <class A, class P> struct FormulaTerms : Terms<2, A, false, P> {
   BARACUDA_D FormulaTerms(const P& p, const Work& work) : Base(p, work), formula(p) {
     unit = this->out, this->out = A(1);
     batch = static_cast<int>(work.b), head = static_cast<int>(work.h);
+    tile.enter(p, work.b, work.h);
   }
   BARACUDA_D void enter(u32 b, u32 h) {
     Base::enter(b, h);
     batch = static_cast<int>(b), head = static_cast<int>(h);
+    tile.enter(this->p, b, h);
   }
 
   // x, a product or what the soft cap made of it, becomes the score of query i and key j; the result is its derivative
@@ -83,17 +88,27 @@ template <class A, class P> struct FormulaTerms : Terms<2, A, false, P> {
     return slope;
   }
   BARACUDA_D bool sees(int i, int j) const {
-    return formula.seen(batch, head, min(i, this->query_len - 1), min(j, this->key_len - 1));
+    i = min(i, this->query_len - 1), j = min(j, this->key_len - 1);
+    if (tile.kind == TileKind::whole) return true;
+    if (tile.kind == TileKind::mixed) {
+      const u32 byte = tile.byte(this->p, i, j);
+      if (byte != 1) return byte != 0;
+    }
+    return formula.seen(batch, head, i, j);
   }
-  BARACUDA_D bool masked() const { return formula.hides || Base::masked(); }
+  // Whether a pair of the tile may be hidden by the formula or its block mask.
+  BARACUDA_D bool may_be_hidden() const {
+    return tile.kind == TileKind::mixed || (formula.hides && tile.kind == TileKind::partial);
+  }
+  BARACUDA_D bool masked() const { return may_be_hidden() || Base::masked(); }
   BARACUDA_D bool hides(int i, int j) const { return !sees(i, j) || Base::hides(i, j); }
 
   template <class Each> BARACUDA_D void add_to(const Each& each, int i, int j) const {
     this->cap(each);
     each([&](A& x, int r, int c) { change(x, i + r, j + c); });
     this->add_biases(each, i, j);
-    if constexpr (ScoreFormula<P>::hides) {
-      each([&](A& x, int r, int c) { x = sees(i + r, j + c) ? x : -numeric<A>::infinity(); });
+    if constexpr (may_hide) {
+      if (may_be_hidden()) each([&](A& x, int r, int c) { x = sees(i + r, j + c) ? x : -numeric<A>::infinity(); });
     }
   }
 };

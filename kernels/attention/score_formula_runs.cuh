@@ -5,12 +5,12 @@
 
 namespace baracuda::attention {
 
-template <> struct RunTerms<FlashSdpaFormulaParams> : FormulaTerms<float, FlashSdpaFormulaParams> {
-  using Base = FormulaTerms<float, FlashSdpaFormulaParams>;
+template <class P> struct FormulaRunTerms : FormulaTerms<float, P> {
+  using Base = FormulaTerms<float, P>;
   using Base::Base;
 
   // add_to has added the mask; what would add it by runs is named, and never called.
-  static constexpr bool dense = false;
+  static constexpr bool common = false, dense = false;
   template <class F> BARACUDA_D void with_mask(const F&) const {}
   template <class M, int N, int W> BARACUDA_D void fetch(u32 (&words)[W], int i, int j) const;
   template <class M, int N, int W> BARACUDA_D void gather(u32 (&words)[W], int i, int j) const;
@@ -24,6 +24,13 @@ template <> struct RunTerms<FlashSdpaFormulaParams> : FormulaTerms<float, FlashS
     for (int k = 0; k < N; ++k) bits |= static_cast<u32>(Base::kept(i, j + k)) << k;
     return bits;
   }
+};
+
+template <> struct RunTerms<FlashSdpaFormulaParams> : FormulaRunTerms<FlashSdpaFormulaParams> {
+  using FormulaRunTerms<FlashSdpaFormulaParams>::FormulaRunTerms;
+};
+template <> struct RunTerms<FlashSdpaFormulaBlocksParams> : FormulaRunTerms<FlashSdpaFormulaBlocksParams> {
+  using FormulaRunTerms<FlashSdpaFormulaBlocksParams>::FormulaRunTerms;
 };
 
 }  // namespace baracuda::attention

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 import baracuda_py as bc
+from baracuda_py.expressions.block_mask_plan import block_mask_plan_of
 from baracuda_py.testing import GPU_CHECKS, exercise
 
 pytestmark = pytest.mark.gpu
 
 SCORED = bc.attention("softcap(s, cap) + bias[h, q - k]", "q - k < n or doc[b, q] == doc[b, k]").plan(n=int)
+DOCUMENTS = bc.attention(mask="q >= k and doc[b, q] == doc[b, k]").formula
 HIDDEN = bc.attention(mask="abs(q - k) <= n or t[k]").plan(n=int)
 MADE: tuple[tuple[str, Callable[[], type[bc.Plan]]], ...] = (
     ("silu(x) * y + alpha", lambda: bc.elementwise("silu(x) * y + alpha").plan(alpha=float)),
@@ -31,6 +33,7 @@ MADE: tuple[tuple[str, Callable[[], type[bc.Plan]]], ...] = (
     ("mixed", lambda: bc.scan("float64(cumsum(x * y + z - w))").plan()),
     ("attention", lambda: SCORED),
     ("attention's gradient", lambda: SCORED.vjp.plan),  # type: ignore[union-attr]
+    ("block mask", lambda: block_mask_plan_of(DOCUMENTS.of_mask, ())),  # type: ignore[arg-type]
     ("mask", lambda: HIDDEN),
     ("mask's gradient", lambda: HIDDEN.vjp.plan),  # type: ignore[union-attr]
 )

@@ -444,6 +444,7 @@ GIVEN: dict[str, Callable[[], Call]] = {
         {"key_value_seq_lengths": np.array([6, 4], np.int32), "query_seq_lengths": np.array([3, 6], np.int32)},
     ),
     "multi_head_attention_forward": lambda: (_attention_layer(), {}),
+    "neighborhood_attention": lambda: ([*(made(1, 4, 5, 2, 8, seed=i) for i in range(3)), 3], {}),
     "sdpa_backward": lambda: ([*_heads(3), np.full((1, 2, 8, 8), 0.125, np.float32), made(1, 2, 8, 16, seed=4)], {}),
     "block_select_attention": lambda: ([*_heads(3, 64), np.zeros((1, 2, 64, 1), np.int32)], {}),
     "block_select_attention_backward": lambda: (

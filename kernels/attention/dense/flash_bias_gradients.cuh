@@ -10,6 +10,7 @@
 // where the operand has one, nor on the device. flash_sink_gradients: a block for each head.
 #include <baracuda/index.cuh>
 
+#include "attention/block_mask.cuh"
 #include "flash_sdpa_backward_simt.cuh"
 
 namespace baracuda {
@@ -45,7 +46,11 @@ template <int ROWS> struct ScoreTile {
       rows = inside<ROWS>(p.query_len, q0), left = inside<tile_keys>(p.key_len, k0);
       const Span<ROWS> span(q0 + p.shift, p.left, p.right, p.key_len);
       from = span.low - k0, past = span.high - k0;
-      if (k0 < span.end(rows) && left > from) return true;
+      if (k0 >= span.end(rows) || left <= from) continue;
+      if constexpr (has_block_mask<P>) {
+        if (!MaskedBlocks<P>(p, b, h).any(q0, ROWS, k0, tile_keys)) continue;
+      }
+      return true;
     }
     return false;
   }
@@ -99,6 +104,9 @@ BARACUDA_D void walk_scores(const P& p, const Part& share, acc_t<T>* staging, Gr
     const A* const delta = static_cast<const A*>(p.delta) + at.row(p);
     const int i0 = at.q0 + thread_row(), j0 = at.k0 + thread_col();
     at.enter(pairs);
+    if constexpr (has_block_mask<P>) {
+      MaskedBlocks<P>(p, at.b, at.h).settle(pairs, at.q0, B::rows, at.k0, tile_keys);
+    }
 
     // Weights
     A weight[R][4], s[R][4];

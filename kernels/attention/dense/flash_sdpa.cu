@@ -37,7 +37,7 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
   const int rows = inside<ROWS>(work.query_len, work.first);
   const Span<ROWS> span(p, work);
   const int last = span.end(rows);
-  const TermsOf<TERMS, A, false, P> terms(p, work);
+  TermsOf<TERMS, A, false, P> terms(p, work);
   const A c = terms.c, sign = static_cast<A>(p.sign);
   const BlocksOf<Where, P> blocks(p, work.b, work.h);
   const bool sparse = blocks.template cuts<ROWS, tile_keys>();
@@ -63,6 +63,7 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
 #pragma unroll 1
   for (int k0 = visit(span.template first<tile_keys>()); k0 < last; k0 = visit(k0 + tile_keys)) {
     const u32 hidden = sparse ? blocks.template hidden<R, false>(work.first, k0) : 0;
+    blocks.settle(terms, work.first, ROWS, k0, tile_keys);
     const int left = min(tile_keys, span.key_len - k0);
     // The thread's first row sees keys of this tile up to `past`; each next row of the thread 8 further.
     const int past = span.high - k0 + thread_row();

@@ -77,6 +77,7 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
 #pragma unroll 1
   for (i64 k0 = visit(span.template first<tile_keys>()); k0 < last; k0 = visit(k0 + tile_keys)) {
     const u32 hidden = sparse ? blocks.template hidden<R, false>(work.first, k0) : 0;
+    blocks.settle(pairs, work.first, B::rows, k0, tile_keys);
     const int left = inside<tile_keys>(span.key_len, k0), j0 = static_cast<int>(k0) + thread_col();
     // The thread's first row sees this tile's keys from `from` up to `past`; each next row of the thread 8 further.
     const int past = inside<tile_keys>(span.high, k0) + thread_row(),
@@ -156,6 +157,7 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
     for (i64 q0 = visit(static_cast<i64>(block.first) * tile_keys); q0 <= static_cast<i64>(block.last) * tile_keys;
          q0 = visit(q0 + tile_keys)) {
       const u32 hidden = sparse ? blocks.template hidden<R, true>(q0, k0) : 0;
+      blocks.settle(pairs, q0, tile_keys, k0, B::rows);
       const int left = inside<tile_keys>(block.of.query_len, q0), i0 = static_cast<int>(q0);
       const i64 row = block.of.query_row + q0, place = q0 + block.of.shift;
       // The first query sees this block's keys from `from` up to `past`; each next query one further.

@@ -1,7 +1,7 @@
 #pragma once
 // flash_sdpa_backward.cuh    what the tensor-core kernels of the backward share: flash_prepare, the mask, the sums of
 // dq.
-#include "attention/block_pattern.cuh"
+#include "attention/block_turns.cuh"
 #include "attention/dense/lse_rests.cuh"
 #include <baracuda/index.cuh>
 #include <baracuda/mma_tile.cuh>
@@ -76,6 +76,13 @@ template <int QUERIES, int KEYS, class P> BARACUDA_D u32 turn_at(const P& p, con
 template <int QUERIES, int KEYS, class P> BARACUDA_D u32 turn_at(const P& p, const RisingTile& key, const Walk& step) {
   if (key.up) return static_cast<u32>(key.of.template end_tile<QUERIES, KEYS>(p, step.at)) - 1 - key.tile;
   return turn_at<QUERIES, KEYS>(p, static_cast<const KeyTile&>(key), step);
+}
+
+// The same where a block mask may leave tiles of keys out.
+template <int QUERIES, int KEYS, class Where, class P>
+BARACUDA_D u32 turn_among(const P& p, const KeyTile& key, const Walk& step) {
+  if constexpr (BlocksOf<Where, P>::every) return turn_at<QUERIES, KEYS>(p, key, step);
+  else return block_turns(p, key.b, key.kv * p.group + step.head, step.at)[key.tile];
 }
 
 // Waits for that turn, and passes it on to the next block; by one thread.
@@ -349,7 +356,7 @@ BARACUDA_D void put_dq(const P& p, const Sequence& of, u32 b, u32 h, i64 r0, int
 // Adds a warp's share of dq at a tile of queries, rows from row0 and columns from col0, to the sums, which stand in the
 // order of the warp's lanes. The last tile of keys adds the sums to its own share and writes dq. With p.any_order all
 // add, and flash_finish writes dq.
-template <class T, int D, int QUERIES, int KEYS, int N, class P>
+template <class T, int D, int QUERIES, int KEYS, class Where = Dense, int N, class P>
 BARACUDA_D void add_to_dq(const P& p, const KeyTile& key, const Walk& step, int row0, int col0, float (&x)[N][4]) {
   const u32 h = key.kv * p.group + step.head;
   const i64 q0 = static_cast<i64>(step.at) * QUERIES;
@@ -360,8 +367,15 @@ BARACUDA_D void add_to_dq(const P& p, const KeyTile& key, const Walk& step, int 
     for (int n = 0; n < N; ++n) add_quad_any_order(sums + n * 128, x[n]);
     return;
   }
-  const bool begins = key.tile == key.of.template first_tile<QUERIES, KEYS>(p, step.at);
-  if (key.tile + 1 < key.of.template end_tile<QUERIES, KEYS>(p, step.at)) {
+  bool begins, more;
+  if constexpr (is_same<Where, BlockMasked>) {
+    const u32* const turns = block_turns(p, key.b, h, step.at);
+    begins = turns[key.tile] == 0, more = turns[key.tile] + 1 < turns[p.key_tiles];
+  } else {
+    begins = key.tile == key.of.template first_tile<QUERIES, KEYS>(p, step.at);
+    more = key.tile + 1 < key.of.template end_tile<QUERIES, KEYS>(p, step.at);
+  }
+  if (more) {
 #pragma unroll
     for (int n = 0; n < N; ++n) {
       if (!begins) add_quad(sums + n * 128, x[n]);
@@ -407,6 +421,7 @@ BARACUDA_D void prepare_rows(const P& p) {
     rows[n] = there ? row : -1;
     blind[n] =
         there && t.of.template end_tile<QUERIES, KEYS>(p, t.at) <= t.of.template first_tile<QUERIES, KEYS>(p, t.at);
+    if constexpr (is_same<Where, BlockMasked>) blind[n] = there && block_turns(p, b, h, t.at)[p.key_tiles] == 0;
     lse[n] = there && c == 0 ? static_cast<const float*>(p.lse)[head * p.query_len + row] : 0.0f;
     dlse[n] = there && c == 0 ? lse_gradient(p, lse[n], head * p.query_len + row) : 0.0f;
     if constexpr (WIDE) {

@@ -158,7 +158,7 @@ BARACUDA_D void flash_gradients(const P& p) {
   // Under a block pattern another kernel computes dq. Where pattern blocks may end within a tile, a warp whose keys see
   // none of the tile's queries skips it.
   using Blocks = BlocksOf<Where, P>;
-  constexpr bool EVERY = Blocks::every, CUTS = Blocks::may_cut;
+  constexpr bool SUMS = Blocks::sums_dq, CUTS = Blocks::may_cut;
   static_assert(QUERIES % (16 * ACROSS) == 0 && DQ_COLS % 16 == 0, "dq in whole fragments");
   constexpr int SCORING = min(SPLIT, QUERIES / SLAB),
                 SHARE = QUERIES / SCORING;  // warps that make scores, queries of one
@@ -218,7 +218,8 @@ BARACUDA_D void flash_gradients(const P& p) {
     }
   }
 
-  const bool ordered = EVERY && p.dq != nullptr && !p.any_order;
+  const bool ordered = SUMS && p.dq != nullptr && !p.any_order;
+  const auto turn = [&](const Walk& step) { return turn_among<QUERIES, KEYS, Where>(p, block, step); };
   Walk now{block.last, 0}, before{-1, 0};
   Search search;
   skip_unset<QUERIES, KEYS, Where>(p, block, search, now);
@@ -255,7 +256,11 @@ BARACUDA_D void flash_gradients(const P& p) {
       }
       busy = __any_sync(full_warp, any != 0);
     }
-    if constexpr (TERMS != 0) terms.enter(block.b, block.kv * p.group + now.head);
+    if constexpr (TERMS != 0) {
+      const u32 h = block.kv * p.group + now.head;
+      terms.enter(block.b, h);
+      Blocks(p, block.b, h).settle(terms, now.at * QUERIES, QUERIES, k0, KEYS);
+    }
 #pragma unroll
     for (int slab = 0; slab < SHARE; slab += SLAB) {
       if (!busy || (SCORING < SPLIT && split >= SCORING)) break;
@@ -274,7 +279,7 @@ BARACUDA_D void flash_gradients(const P& p) {
                                           seen[m], c, scale);
 #pragma unroll
         for (int n = 0; n < SLAB / 16; ++n) {
-          if (EVERY || SPLIT > 1) put_fragment<QUERIES>(scores, key0 + 16 * m, i0 + 16 * n, ds16[m][n]);
+          if (SUMS || SPLIT > 1) put_fragment<QUERIES>(scores, key0 + 16 * m, i0 + 16 * n, ds16[m][n]);
           if (SPLIT > 1) put_fragment<QUERIES>(weights, key0 + 16 * m, i0 + 16 * n, p16[m][n]);
         }
       }
@@ -286,8 +291,8 @@ BARACUDA_D void flash_gradients(const P& p) {
 
     // Pass on the last step's turn at dq, and wait for this step's
     if (ordered && threadIdx.x == 0) {
-      if (before.at >= 0) pass_turn(counter_at(p, block, before), turn_at<QUERIES, KEYS>(p, block, before) + 1);
-      await_turn(counter_at(p, block, now), turn_at<QUERIES, KEYS>(p, block, now));
+      if (before.at >= 0) pass_turn(counter_at(p, block, before), turn(before) + 1);
+      await_turn(counter_at(p, block, now), turn(now));
     }
     __syncthreads();          // ds is written
     if (SPLIT > 1 && busy) {  // dv and dk
@@ -303,11 +308,11 @@ BARACUDA_D void flash_gradients(const P& p) {
         add_rows<T>(dk, a, query, i, split * COLS, here);
       }
     }
-    if (EVERY && p.dq != nullptr) {  // dq
+    if (SUMS && p.dq != nullptr) {  // dq
       float dq[MQ][DQ_COLS / 8][4];
       multiply_keys<T, D, KEYS, QUERIES>(dq, score, key, row0, col0);
 #pragma unroll
-      for (int m = 0; m < MQ; ++m) add_to_dq<T, D, QUERIES, KEYS>(p, block, now, row0 + 16 * m, col0, dq[m]);
+      for (int m = 0; m < MQ; ++m) add_to_dq<T, D, QUERIES, KEYS, Where>(p, block, now, row0 + 16 * m, col0, dq[m]);
     }
     if (STAGES == 2) stage ^= 1;
     else __syncthreads();
@@ -319,7 +324,7 @@ BARACUDA_D void flash_gradients(const P& p) {
   cp_async_wait<0>();
   __syncthreads();  // all have read k and v
   if (ordered && before.at >= 0 && threadIdx.x == 0) {
-    pass_turn(counter_at(p, block, before), turn_at<QUERIES, KEYS>(p, block, before) + 1);
+    pass_turn(counter_at(p, block, before), turn(before) + 1);
   }
 #pragma unroll
   for (int m = 0; m < MT; ++m) {

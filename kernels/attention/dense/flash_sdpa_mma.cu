@@ -10,6 +10,7 @@
 // by where the tiles start, so neither the batch nor alignment changes a bit.
 #include "attention/flash_mma.cuh"
 #include <baracuda/opaque.cuh>
+#include "attention/block_pattern.cuh"
 #include "attention/paged.cuh"
 #include "attention/runs.cuh"
 
@@ -68,15 +69,25 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
   const Span<ROWS> span(p, work);
   // end of the keys that this warp sees, and that the block sees
   const int own_end = span.end(min(row_count, row0 + 16 * MT)), last = span.end(row_count);
-  const conditional<TERMS == 2, RunTerms<P>, TermsOf<TERMS, float, true, P>> terms(p, work);
+  conditional<TERMS == 2, RunTerms<P>, TermsOf<TERMS, float, true, P>> terms(p, work);
   bool can_hide = span.bounded;
   if constexpr (TERMS == 2) can_hide |= terms.masked();
+
+  using Blocks = BlocksOf<Where, P>;
+  const Blocks blocks(p, work.b, work.h);
+  Search search;
+  int next = 0;  // the tile after this one, where some are skipped
+  const auto after = [&](int k0) { return Blocks::every ? k0 + KEYS : next; };
+  const auto visit = [&](int k0) {  // the first tile from k0 on that is not skipped; `last` or more where there is none
+    if constexpr (Blocks::every) return k0;
+    else return static_cast<int>(blocks.template visit<KEYS, false>(search, work.first, ROWS, k0, last));
+  };
 
   // Copy the queries and the first tile.
   KeyTiles<T, D, DV, KEYS, STAGES, THREADS, Order, Source, decltype(source.template keys<T>()), AllWide> tiles{
       source, k, v, keys, values, span.key_len, last, p.d_k, p.d_v - col0, {wide}};
   tile::copy<ROWS, D, THREADS>(queries, q, p.stride[0][2], row_count, p.d_k, wide);
-  int k0 = span.template first<KEYS>();
+  int k0 = visit(span.template first<KEYS>());
   const bool none = k0 >= last;
   source.template begin<KEYS>(k0, [] { __syncthreads(); });
   tiles.load_first(k0);
@@ -98,11 +109,13 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
   };
   for (;;) {
 #pragma unroll 1
-    for (; k0 < own_end; k0 += KEYS, tiles.advance()) {
+    for (; k0 < own_end; k0 = after(k0), tiles.advance()) {
+      if (!Blocks::every) next = visit(k0 + KEYS);
       const TileWindow window(span, k0, row0);
-      tiles.begin(k0, k0 + KEYS);
+      tiles.begin(k0, after(k0));
+      blocks.settle(terms, work.first, ROWS, k0, KEYS);
       score<T, D, MT, KEYS>(rows.scores, query, key, tiles.keys_at());
-      tiles.middle(k0 + KEYS);
+      tiles.middle(after(k0));
       const bool limited = span.template cuts<KEYS>(k0);
       bool cut = limited;
       if constexpr (TERMS == 2) cut |= terms.masked();
@@ -117,16 +130,19 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
       multiply<T, DV, MT, KEYS>(rows.acc, rows.weights, value, tiles.values_at());
     }
 #pragma unroll 1
-    for (; k0 < last; k0 += KEYS, tiles.advance()) {  // tiles that only later warps see
-      tiles.begin(k0, k0 + KEYS);
-      tiles.middle(k0 + KEYS);
+    for (; k0 < last; k0 = after(k0), tiles.advance()) {  // tiles that only later warps see
+      if (!Blocks::every) next = visit(k0 + KEYS);
+      tiles.begin(k0, after(k0));
+      tiles.middle(after(k0));
+      blocks.settle(terms, work.first, ROWS, k0, KEYS);
       if (nonfinite()) tiles.clear_nonfinite(tiles.tile_of_values());
     }
     if (careful || !__syncthreads_or(TERMS == 2 ? rows.suspicious() : rows.lost_base())) break;
 
     // Again, with care.
     careful = true;
-    k0 = forgotten(span.template first<KEYS>());  // recomputed, or the compiler hoists the first tile's dropout
+    search = {};
+    k0 = visit(forgotten(span.template first<KEYS>()));  // recomputed, or the compiler hoists the first tile's dropout
     tiles.stage = 0;
     rows.clear();
     if constexpr (TERMS != 0) rows.begin_with(terms, true);

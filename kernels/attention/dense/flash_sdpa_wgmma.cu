@@ -10,6 +10,7 @@
 // where this kernel's tiles start. Measurements: docs/design/attention-forward.md.
 #include "attention/flash_wgmma.cuh"
 #include <baracuda/opaque.cuh>
+#include "attention/block_pattern.cuh"
 #include "attention/paged.cuh"
 #include "attention/runs.cuh"
 
@@ -40,7 +41,8 @@ template <class T, int D, int GROUPS, int KEYS, bool WIDE, class Where, int TERM
   Source& source;
   const SourceRows &k, &v;  // rows of keys and values
   const Span<ROWS>& span;
-  const Terms& terms;
+  const BlocksOf<Where, P>& blocks;
+  Terms& terms;
   const GroupProducts<T, D, ROWS, KEYS> products;
   T *const queries, *const keys, *const values;  // panels: the queries, and two stages each of keys and values
   Registers& rows;
@@ -214,11 +216,19 @@ template <class T, int D, int GROUPS, int KEYS, bool WIDE, class Where, int TERM
 
   // ---- walks with masks and dropout
 
+  // The tile at k0, or the next one below that is not skipped; below `first` where there is none.
+  BARACUDA_D int visit(Search& search, int k0) const {
+    return blocks.template visit_down<KEYS>(search, work.first, ROWS, k0, first);
+  }
   // A loop for each of the common kinds, as code that is jumped over costs time too. A sweep begins with weights of 0
   // for a tile of zeros, so that the first tile is like the others. It does not search for infinite and NaN values.
   template <class M> BARACUDA_D void sweep(int end) const {
     constexpr bool DROPS = is_same<M, Dropout>, ANY = is_same<M, AnyTerms>, DENSE = !DROPS && !ANY;
-    int k0 = (end - 1) / KEYS * KEYS, stage = 0;
+    constexpr bool EVERY = BlocksOf<Where, P>::every;
+    Search search;
+    int k0 = visit(search, (end - 1) / KEYS * KEYS), next = 0, stage = 0;
+    const auto below = [&](int k0) { return EVERY ? k0 - KEYS : next; };
+    if (!EVERY && k0 < first) return;
     load_keys(k0, 0, true);
     cp_async_commit();
     uint4* const none = reinterpret_cast<uint4*>(values + TILE);
@@ -227,11 +237,13 @@ template <class T, int D, int GROUPS, int KEYS, bool WIDE, class Where, int TERM
     arrive();
     read_queries();
 #pragma unroll 1
-    for (; k0 >= first; k0 -= KEYS, stage ^= 1) {
+    for (; k0 >= first; k0 = below(k0), stage ^= 1) {
+      if (!EVERY) next = visit(search, k0 - KEYS);
       arrive();
       load_values(k0, stage, true);
-      if (k0 > first) load_keys(k0 - KEYS, stage ^ 1, true);
+      if (EVERY ? k0 > first : next >= first) load_keys(below(k0), stage ^ 1, true);
       cp_async_commit();
+      blocks.settle(terms, work.first, ROWS, k0, KEYS);
       if constexpr (DENSE) rows.template fetch<M>(found, terms, query0, k0);
       start_both(stage, [] {});
       // Add the mask, and make weights of the scores.
@@ -262,6 +274,7 @@ template <class T, int D, int GROUPS, int KEYS, bool WIDE, class Where, int TERM
     arrive();
     read_queries();
     make_scores(0);
+    blocks.settle(terms, work.first, ROWS, k0, KEYS);
     rows.add(terms, query0, k0);
     rows.add_mask(terms, query0, k0, careful);
     cut(k0);
@@ -282,12 +295,14 @@ template <class T, int D, int GROUPS, int KEYS, bool WIDE, class Where, int TERM
     const int end = dense ? min(last, key_len / KEYS * KEYS) : last;
     int low = first >= last ? start + KEYS : !fast ? first : dense ? max(first, end) : last;
     for (;; low = first, careful = true) {
+      Search search;
 #pragma unroll 1
-      for (int k0 = start; k0 >= low; k0 -= KEYS) take_tile(k0);
+      for (int k0 = visit(search, start); k0 >= low; k0 = visit(search, k0 - KEYS)) take_tile(k0);
       if (careful) break;
       __syncthreads();
       if (fast && first < end) {
-        if (alone && !terms.masked() && terms.whole_blocks()) sweep<Dropout>(end);
+        if constexpr (!Terms::common) sweep<AnyTerms>(end);
+        else if (alone && !terms.masked() && terms.whole_blocks()) sweep<Dropout>(end);
         else if (dense && p.mask_kind == 0) sweep<u8>(end);
         else if (dense && p.mask_kind == (is_same<T, f16> ? 1 : 2)) sweep<T>(end);
         else if (dense && p.mask_kind == 3) sweep<float>(end);
@@ -345,7 +360,8 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   const int first = span.template first<KEYS>(), last = span.end(row_count);
   const int start = span.template start<KEYS>(row_count);
   const auto k = source.template keys<T>(), v = source.template values<T>();
-  const typename Walk::Terms terms(p, work);
+  typename Walk::Terms terms(p, work);
+  const BlocksOf<Where, P> blocks(p, work.b, work.h);
 
   // Copy the queries and the first keys.
   const auto up = [&](const auto& rows, int cols) {
@@ -374,6 +390,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
             k,
             v,
             span,
+            blocks,
             terms,
             {queries, keys, values, TERMS == 1 ? warp / 4 : warpgroup()},
             queries,

@@ -30,11 +30,13 @@ BARACUDA_D void weigh(float (&s)[N][4], u32 (&p16)[N / 2][4], u32 kept, const Fa
     });
   }
   if (terms.p.mask != nullptr) biases.template add_to<0>(x);
-  if constexpr (ScoreFormula<P>::hides) {
-    each([&](float& to, float& slope, int i, int j) {
-      const bool seen = terms.sees(biases.i + i, biases.j + j);
-      to = seen ? to : -numeric<float>::infinity(), slope = seen ? slope : 0.0f;
-    });
+  if constexpr (Terms<3, float, true, P>::may_hide) {
+    if (terms.may_be_hidden()) {
+      each([&](float& to, float& slope, int i, int j) {
+        const bool seen = terms.sees(biases.i + i, biases.j + j);
+        to = seen ? to : -numeric<float>::infinity(), slope = seen ? slope : 0.0f;
+      });
+    }
   }
   // a formula's numbers are not told from the product: no score is taken to have been summed in another order
   far.lower(x, i0, 1.0f, [](int, int) { return 0.0f; });

@@ -103,8 +103,8 @@ _call = functional(SdpaVariableBlockSparseBackwardPlan, layouts=Layouts(("q", "k
 def sdpa_variable_block_sparse_backward(
     q: Any, k: Any, v: Any, block_mask: Any, row_sizes: Any, column_sizes: Any, y: Any, lse: Any, dy: Any,
     dlse: Any = None, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = "top_left",
-    layout: str = "bhsd", return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Any = None, stream: Any = None,
-    preference: Any = None,
+    layout: str = "bhsd", return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Any = None,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """(dq, dk, dv), those asked for, of `sdpa_variable_block_sparse`; query i at key i (top left) by default.
 

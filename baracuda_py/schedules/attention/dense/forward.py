@@ -321,7 +321,7 @@ def _persistent(p: Problem, made: Geometry) -> Geometry:
     return replace(made, steps=(*before, replace(last, grid=(p.device.sms, 1, 1))))
 
 
-def sm90a_row(form: Form) -> Variant:
+def sm90a_row(form: Form, pipeline: Mapping[int, PipelineTiling] | None = PIPELINE) -> Variant:
     """The wgmma row."""
     return _row(
         "wgmma",
@@ -329,7 +329,7 @@ def sm90a_row(form: Form) -> Variant:
         "wgmma",
         SM90A,
         form,
-        pipeline=PIPELINE,
+        pipeline=pipeline,
         not_32="head_dim up to 32 is faster on mma.sync: 238 TFLOP/s at 4096 keys on an H200; half of 64's is 214",
     )
 

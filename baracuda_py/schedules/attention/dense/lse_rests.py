@@ -36,17 +36,18 @@ NO_RESTS = {"rests": 0, "resummed": 0}
 class Rests:
     """The kernel that finds them, under the terms of that level (terms.cuh), and its step.
 
-    fields and values: a formula's further parameters, and what a launch gives for them.
+    fields and values: a formula's further parameters, and what a launch gives for them. name: part of their struct's.
     """
 
     level: int
     source: str
     fields: Mapping[str, str] = field(default_factory=dict)
     values: Callable[[Problem], Mapping[str, Any]] | None = None
+    name: str = ""
 
     def kernels(self) -> tuple[Kernel, ...]:
         """The one kernel."""
-        params = Params("FlashLseRestsParams", **{**_FIELDS, **self.fields})
+        params = Params(f"FlashLseRests{self.name}Params", **{**_FIELDS, **self.fields})
         call = f"flash_lse_rests<{{T}}, {self.level}>"
         return (Kernel("lse_rests", call, params, {}, threads=THREADS, source=f"attention/dense/{self.source}.cu"),)
 

@@ -37,18 +37,20 @@ _BLOCKS = 1024  # that fill a device: the keys of a tile of queries are shared b
 class Tables:
     """The tables that may have a gradient, by their operands' names, each with its number in the formula.
 
-    fields: the formula's parameters and those of the gradients; values: what a launch gives for the former.
+    fields: the formula's parameters and those of the gradients; values: what a launch gives for the former. name: part
+    of their struct's.
     """
 
     numbers: Mapping[str, int]
     fields: Mapping[str, str]
     values: Any
+    name: str = ""
 
     def kernels(self) -> tuple[Kernel, ...]:
         """Theirs, none without such tables."""
         if not self.numbers:
             return ()
-        params = Params("FlashTableParams", **_GRADIENT, **self.fields)
+        params = Params(f"FlashTable{self.name}Params", **_GRADIENT, **self.fields)
         return (
             Kernel("table_delta", "flash_delta<{T}>", DELTA, {}, threads=DELTA_THREADS, source=_SOURCE),
             Kernel("table_clear", "flash_table_clear", _CLEAR, {}, threads=256, source=_SOURCE),
