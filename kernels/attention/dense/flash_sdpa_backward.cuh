@@ -78,10 +78,12 @@ template <int QUERIES, int KEYS, class P> BARACUDA_D u32 turn_at(const P& p, con
   return turn_at<QUERIES, KEYS>(p, static_cast<const KeyTile&>(key), step);
 }
 
-// The same where a block mask may leave tiles of keys out.
-template <int QUERIES, int KEYS, class Where, class P>
-BARACUDA_D u32 turn_among(const P& p, const KeyTile& key, const Walk& step) {
-  if constexpr (BlocksOf<Where, P>::every) return turn_at<QUERIES, KEYS>(p, key, step);
+// The same where a block mask may leave tiles of keys out; 0 where blocks of keys do not add to dq.
+template <int QUERIES, int KEYS, class Where, class P, class Tile>
+BARACUDA_D u32 turn_among(const P& p, const Tile& key, const Walk& step) {
+  using Blocks = BlocksOf<Where, P>;
+  if constexpr (!Blocks::sums_dq) return 0;
+  else if constexpr (Blocks::every) return turn_at<QUERIES, KEYS>(p, key, step);
   else return block_turns(p, key.b, key.kv * p.group + step.head, step.at)[key.tile];
 }
 
