@@ -127,9 +127,6 @@ template <class T> T sub(T a, T b) {
   if constexpr (integral<T>) return static_cast<T>(static_cast<u64>(a) - static_cast<u64>(b));
   else return T(a - b);
 }
-template <class T> Two<T> sub(Two<T> a, Two<T> b) {
-  return {T(float(a.low) - float(b.low)), T(float(a.high) - float(b.high))};
-}
 template <class T> Two<T> mul(Two<T> a, Two<T> b) {
   return {T(float(a.low) * float(b.low)), T(float(a.high) * float(b.high))};
 }
