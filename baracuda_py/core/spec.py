@@ -64,7 +64,7 @@ class Spec:
     torch: ClassVar[Callable[..., Any] | None] = None
     autocast: ClassVar[str] = ""
     same_bits: ClassVar[str] = ""
-    refuse_apart: ClassVar[Callable[[Any], str | None] | None] = None
+    refuse_apart: ClassVar[Callable[..., str | None] | None] = None
 
     def __init_subclass__(cls, kind: Any = None, **facts: Any) -> None:
         super().__init_subclass__(**facts)

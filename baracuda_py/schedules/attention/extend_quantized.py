@@ -144,7 +144,8 @@ class QuantizedExtend(Extend):
             elements=ELEMENTS,
             kernels=(Kernel("simt", call, self.split, axes, threads=32 * SIMT_ROWS), *self.beside()),
             may_spill=True,
-            guarantee=Guarantee(Chained(2, piece=FORWARD_DIMS[-1]), batch_invariant=True, order="simt"),
+            # a number is rounded after each of its scales, too
+            guarantee=Guarantee(Chained(3, piece=FORWARD_DIMS[-1]), batch_invariant=True, order="simt"),
         )
 
 
