@@ -17,8 +17,6 @@ from ..core.signatures import Out
 from ..core.signatures import Stream
 from .. import PlanPreference
 
-# expressions
-from baracuda_py import neighborhood_attention as neighborhood_attention
 # ops.attention
 from baracuda_py import alibi as alibi
 from baracuda_py import alibi_backward as alibi_backward
@@ -58,6 +56,7 @@ from baracuda_py import mla_sparse_fp8 as mla_sparse_fp8
 from baracuda_py import moba_attention as moba_attention
 from baracuda_py import multi_head_attention_forward as multi_head_attention_forward
 from baracuda_py import native_sparse_attention as native_sparse_attention
+from baracuda_py import neighborhood_attention as neighborhood_attention
 from baracuda_py import paged_kv_append as paged_kv_append
 from baracuda_py import paged_kv_append_fp8 as paged_kv_append_fp8
 from baracuda_py import paged_kv_append_quantized as paged_kv_append_quantized

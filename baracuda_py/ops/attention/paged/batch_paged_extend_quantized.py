@@ -143,7 +143,7 @@ def scaled_reference(
     v_scales: Any = None, k_head_scale: Any = None, v_head_scale: Any = None, wanted: set[str],
     store: Any = unrounded, **rest: Any,
 ) -> Mapping[str, Any]:  # fmt: skip
-    """NumPy in the dtype q comes in: `batch_paged_extend` of the decoded caches, kept in q's element where kernels do."""
+    """NumPy in the dtype q comes in: `batch_paged_extend` of decoded caches, kept in q's element where kernels do."""
     caches = {
         "k_cache": decoded(desc, k_cache, desc.d_k, k_scales, k_head_scale, k_scale, q.dtype),
         "v_cache": decoded(desc, v_cache, desc.d_v, v_scales, v_head_scale, v_scale, q.dtype),

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..calls.entries import entry
-from ..calls.exported import exported
-from ..core.arrays import read
-from ..core.checked import shown, truth, whole, wholes
-from ..core.errors import InvalidProblemError
-from ..core.views import reshaped
-from ..ops.attention.dense.flash_sdpa import FlashSdpaPlan
-from .attention import FormulaAttention, attention
+from ....calls.entries import entry
+from ....calls.exported import exported
+from ....core.arrays import read
+from ....core.checked import shown, truth, whole, wholes
+from ....core.errors import InvalidProblemError
+from ....core.views import reshaped
+from ....expressions.attention import FormulaAttention, attention
+from ..dense.flash_sdpa import FlashSdpaPlan
 
 _BLOCK = 64  # queries and keys: neighbourhoods are small beside torch's blocks of 128
 
@@ -21,7 +21,8 @@ _BLOCK = 64  # queries and keys: neighbourhoods are small beside torch's blocks 
 @entry(FlashSdpaPlan)
 def neighborhood_attention(
     q: Any, k: Any, v: Any, kernel_size: int | tuple[int, ...], *, dilation: int | tuple[int, ...] = 1,
-    is_causal: bool | tuple[bool, ...] = False, scale: float | None = None, stream: Any = None, preference: Any = None,
+    is_causal: bool | tuple[bool, ...] = False, scale: float | None = None, out: Any = None, stream: Any = None,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """softmax(scale · q kᵀ) v over the kernel_size keys nearest to each query along every axis of a grid.
 
@@ -52,7 +53,13 @@ def neighborhood_attention(
     operands = [_in_a_row(name, x, grid) for name, x in (("q", q), ("k", k), ("v", v))]
     where: dict[str, Any] = {"layout": "bshd", "stream": stream, "preference": preference}
     mask = f.block_mask(*operands[:2], query_block=_BLOCK, key_block=_BLOCK, **given, **where)
-    y = f(*operands, block_mask=mask, scale=scale, **given, **where)
+    facts: dict[str, Any] = {"block_mask": mask, "scale": scale, **given, **where}
+    if out is not None:
+        if (taken := tuple(read(out, "out").shape)[:-1]) != tuple(shape[:-1]):
+            raise InvalidProblemError(f"out must be {tuple(shape[:-1])} and the columns of v, got {taken} before them")
+        f(*operands, **facts, out=_in_a_row("out", out, grid))
+        return out
+    y = f(*operands, **facts)
     return reshaped(y, (*shape[:-1], y.shape[-1]), "y")
 
 
