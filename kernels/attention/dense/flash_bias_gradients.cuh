@@ -217,6 +217,12 @@ template <class T, int ROWS, class P> BARACUDA_D void flash_bias_sum(const P& p)
   });
 }
 
+// exp(x) of a sink far below its row: also where that is subnormal, which exp2_fast makes 0.
+template <class A> BARACUDA_D A weight_of_sink(A x) {
+  constexpr A lowest = A(1.603810890548638e-28);  // exp(-64)
+  return x < A(-64) ? attention::replayed_weight(x + A(64)) * lowest : attention::replayed_weight(x);
+}
+
 template <class T, class P> BARACUDA_D void flash_sink_gradients(const P& p) {
   using namespace attention;
   using A = acc_t<T>;
@@ -238,7 +244,7 @@ template <class T, class P> BARACUDA_D void flash_sink_gradients(const P& p) {
       }
 #pragma unroll
       for (int n = 0; n < AHEAD; ++n) {
-        sum = math::fma(-replayed_weight(sink - x[n].base - x[n].rest), d[n], sum);
+        sum = math::fma(-weight_of_sink(sink - x[n].base - x[n].rest), d[n], sum);
       }
     }
   }

@@ -161,6 +161,7 @@ class FlashSdpaPlan(Plan):
         if draw.integer(0, 3) == 0:  # rows of whole pieces, as models have
             facts["d_k"] = facts["d_v"] = draw.choice((64, 128, 192, 256))
             facts["query_len"] = draw.choice((7, 67))
+            facts["dropout_p"] = 0.0
         return FlashSdpaDescriptor(**facts)
 
     @classmethod
