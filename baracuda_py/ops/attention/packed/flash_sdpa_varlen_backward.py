@@ -116,10 +116,13 @@ class FlashSdpaVarlenBackwardPlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> FlashSdpaVarlenBackwardDescriptor:
-        facts = ragged_case(draw)
+        facts = ragged_case(draw) | {"dropout_p": draw.choice((0.0, 0.0, 0.1, 0.75))}
         if facts["d_k"] == 256:  # as models have
-            facts["d_v"] = 256
-        return FlashSdpaVarlenBackwardDescriptor(**facts, dropout_p=draw.choice((0.0, 0.0, 0.1, 0.75)))
+            facts |= {"d_v": 256, "is_causal": True}
+            if facts["total_k"] > 90:
+                facts |= {"softcap": 0.0, "dropout_p": 0.0, "window_left": None, "window_right": None}
+                facts |= {"total_k": 720, "num_heads": 2, "num_kv_heads": 2}
+        return FlashSdpaVarlenBackwardDescriptor(**facts)
 
     @classmethod
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
