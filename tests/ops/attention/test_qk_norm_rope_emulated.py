@@ -14,7 +14,7 @@ import pytest
 from baracuda_py import QkNormRopeBackwardPlan, QkNormRopePlan
 from baracuda_py.core.element import ElementKind
 from baracuda_py.core.plan import Plan
-from baracuda_py.ops.attention.rope.qk_norm_rope import ways_of
+from baracuda_py.ops.attention.rope.qk_norm_rope import THREADS, side_values
 from baracuda_py.ops.attention.rope.qk_norm_rope_backward import parts_of
 from baracuda_py.testing import emulate, emulated_device, fill, operands
 from baracuda_py.testing.draw import SeededDraw
@@ -94,10 +94,14 @@ def test_a_power_of_two_leaves_the_norm_as_it_is(place: str, exponent: int) -> N
 
 
 def test_groups_share_heads_where_tokens_alone_do_not_fill_the_device() -> None:
-    assert ways_of(32768, (32, 8), 32, 396) == (2, 1)  # 16 and 8 heads one after another
-    assert ways_of(8, (32, 8), 32, 396) == (32, 8)  # a head a group
-    assert ways_of(1, (1000, 0), 8, 396) == (8, 1)
-    assert ways_of(0, (0, 0), 32, 396) == (1, 1)
+    def ways(rows: int, heads: tuple[int, int], groups: int) -> list[int]:
+        found: list[int] = side_values(rows, heads, THREADS // groups, 396)["side_ways"]
+        return found
+
+    assert ways(32768, (32, 8), 32) == [2, 1]  # 16 and 8 heads one after another
+    assert ways(8, (32, 8), 32) == [32, 8]  # a head a group
+    assert ways(1, (1000, 0), 8) == [8, 1]
+    assert ways(0, (0, 0), 32) == [1, 1]
 
 
 @pytest.mark.parametrize("heads", [(32, 8), (1, 64), (5, 0), (0, 0)])
