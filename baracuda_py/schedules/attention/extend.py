@@ -309,3 +309,17 @@ def extend_rows(made: Extend) -> tuple[Variant, ...]:
     tilings = {1: WGMMA[1]} if made.one_query else WGMMA
     rows = made.tensor_core_row("wgmma", ArchSku.SM90A, tilings), made.tensor_core_row("mma", ArchSku.SM80, MMA)
     return (*rows, made.simt_row())
+
+
+def renamed(row: Variant, prefix: str) -> Variant:
+    """The row with other names of its kernels, where an op's rows have kernels of one name that differ."""
+
+    def geometry(p: Problem) -> Geometry | str:
+        made = row.geometry(p)
+        if isinstance(made, str):
+            return made
+        steps = [replace(step, kernel=prefix + step.kernel) for step in made.steps if isinstance(step, Step)]
+        return replace(made, steps=tuple(steps))
+
+    kernels = tuple(replace(kernel, name=prefix + kernel.name) for kernel in row.kernels)
+    return replace(row, geometry=geometry, kernels=kernels)

@@ -20,6 +20,7 @@ from .extend import (
     blocks_of,
     one_block,
     refuse,
+    renamed,
     row_tiles,
     run_of,
 )  # fmt: skip
@@ -133,7 +134,7 @@ class QuantizedExtend(Extend):
                 return why
             run = FOLD if one_block(seen.most_keys) else 1
             axes = {"D": d, "FORMAT": self.codes[p.desc.aux_element]}
-            return self.geometry(p, seen, "simt", axes, SIMT_ROWS, run, (32 * SIMT_ROWS, 0))
+            return self.geometry(p, seen, "walk", axes, SIMT_ROWS, run, (32 * SIMT_ROWS, 0))
 
         axes = {"D": FORWARD_DIMS, "FORMAT": tuple(self.codes.values())}
         call = "batch_paged_extend_quantized_simt<{T}, {D}, {FORMAT}>"
@@ -142,7 +143,7 @@ class QuantizedExtend(Extend):
             geometry,
             source="attention/paged/batch_paged_extend_quantized_simt.cu",
             elements=ELEMENTS,
-            kernels=(Kernel("simt", call, self.split, axes, threads=32 * SIMT_ROWS), *self.beside()),
+            kernels=(Kernel("walk", call, self.split, axes, threads=32 * SIMT_ROWS), *self.beside()),
             may_spill=True,
             # a number is rounded after each of its scales, too
             guarantee=Guarantee(Chained(3, piece=FORWARD_DIMS[-1]), batch_invariant=True, order="simt"),
@@ -160,4 +161,4 @@ def extend_quantized_rows(
     """All rows."""
     made = QuantizedExtend(fields, see, codes=codes, packed=packed)
     rows = made.tensor_core_row("wgmma", ArchSku.SM90A, WGMMA), made.tensor_core_row("mma", ArchSku.SM80, MMA)
-    return (*rows, made.simt_row())
+    return (*rows, renamed(made.simt_row(), "simt_"))

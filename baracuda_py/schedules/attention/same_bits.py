@@ -15,7 +15,7 @@ from ...core import ElementKind, Kernel, Params, Problem, Step, Variant, View
 from ...core.variant import aligned
 from ..map import divider
 from .dense.forward import strides
-from .extend import Extend, Seen, extend_rows
+from .extend import Extend, Seen, extend_rows, renamed
 from .packed import packed_strides
 from .score_terms import UNBOUNDED, drop_probability, window
 
@@ -45,7 +45,7 @@ def same_bits_rows(
 ) -> tuple[Variant, ...]:  # fmt: skip
     """The rows of an op whose operands are seen so; `fields` are `page_tables.table_fields`."""
     rows = extend_rows(Extend(fields, see, tables, one_query))
-    return tuple(replace(row, name=f"shared_{row.name}") for row in rows)
+    return tuple(replace(renamed(row, "shared_"), name=f"shared_{row.name}") for row in rows)
 
 
 def without_masks(p: Problem) -> str | None:

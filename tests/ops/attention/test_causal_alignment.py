@@ -13,7 +13,7 @@ from baracuda_py._exports import EXPORTS
 LENGTHS = [(5, 9), (9, 5), (1, 7), (4, 4), (3, 0), (0, 2), (6, 1)]  # of queries and keys
 PACKED = (
     "flash_sdpa_varlen", "flash_sdpa_varlen_backward", "batch_ragged_prefill", "batch_paged_prefill",
-    "batch_paged_extend",
+    "batch_paged_extend", "batch_paged_extend_quantized",
 )  # fmt: skip
 TERMS = [
     {"is_causal": True}, {"window_left": 2}, {"window_right": 1}, {"is_causal": True, "window_left": 1},

@@ -223,7 +223,7 @@ def test_the_kernel_reads_them_where_they_lie(pairing, shape, strides):
     plan = RopePlan.select(desc, device=fake_device(9.0))
     problem = dense_problem(RopePlan, desc, plan.device, optional=True)
     (step,) = plan.rows[0].geometry(problem).steps
-    assert step.params["table_strides"] == [list(strides)] * 2
+    assert step.params["angle_strides"] == [list(strides)] * 2
 
 
 @pytest.mark.usefixtures("emulation")

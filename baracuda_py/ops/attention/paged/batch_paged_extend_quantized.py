@@ -284,7 +284,7 @@ def batch_paged_extend_quantized(
     max_seqlen_q: int | None = None, max_cache_len: int | None = None, layout: str = "hnd", return_lse: bool = False,
     out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
-    """batch_paged_extend over caches of codes, format "int8", "int4", "float8_e4m3fn" or "float8_e5m2".
+    """batch_paged_extend (bottom right) over caches of codes: "int8", "int4", "float8_e4m3fn" or "float8_e5m2".
 
     The caches are [pages, kv_heads, page_size, d] (layout "nhd": heads behind page_size), int8, or uint8 or an fp8
     dtype for fp8; for int4 [..., d / 2] uint8, the even column in the lower half. k_scales and v_scales, float32 with
