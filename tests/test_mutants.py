@@ -69,7 +69,7 @@ MUTANTS = (
            "min<i64>(groups * R * p.sets, p.rows - start - (blockIdx.x + 1 == gridDim.x))",
            "CrossEntropyLossPlan", "rows_8.*"),
     Mutant("keys overwritten while they are read", "attention/dense/flash_sdpa.cu",
-           "__syncthreads();  // all have read the keys", "", "FlashSdpaPlan", "simt"),
+           "__syncthreads();  // all have read the keys", "", "FlashSdpaVarlenPlan", "simt"),
     Mutant("a lane beside the right one", "flash_decoding_merge.cuh", "__shfl_sync(all_lanes, stat.y, split)}",
            "__shfl_sync(all_lanes, stat.y, split ^ 1)}", "FlashDecodingPlan", "merge"),
     Mutant("shared memory that most warps leave unset", "baracuda/reduce.cuh",
