@@ -186,6 +186,13 @@ class Extend:
             steps.append(Step(merge, (-(-lines // each), 1, 1), last | part, {}, MERGE_THREADS, smem))
         return Geometry(tuple(s for s in steps if s.grid[0]), workspace, layout(*seen.views))
 
+    def run(self, p: Problem, seen: Seen, rows: int, t: Tiling) -> int:
+        """Blocks of keys that a thread block with `rows` rows takes."""
+        if one_block(seen.most_keys):
+            return FOLD
+        work = -(-blocks_of(seen.most_keys) // FOLD) * row_tiles(seen, p.desc.group, rows, seen.rows)
+        return run_of(work * p.desc.num_kv_heads * seen.batch, t.blocks * p.device.sms) if t.adds else 1
+
     def beside(self) -> tuple[Kernel, ...]:
         """The kernels before and after."""
         find = Params("PagedExtendSequencesParams", **_FIND, **self.fields)
@@ -222,10 +229,7 @@ class Extend:
             groups = max(tilings) if aligned_rows and seen.most_queries * desc.group > 64 else 1
             t, rows = tilings[groups][d], 64 * groups
             axes = {"WIDE": aligned_rows} if groups == 1 else {}
-            work = -(-blocks_of(seen.most_keys) // FOLD) * row_tiles(seen, desc.group, rows, seen.rows)
-            work *= desc.num_kv_heads * seen.batch
-            run = run_of(work, t.blocks * p.device.sms) if t.adds else 1
-            run = FOLD if one_block(seen.most_keys) else run
+            run = self.run(p, seen, rows, t)
             kernel = f"{name}_{d}{'_two' if groups == 2 else ''}{'_terms' if has_terms(p) else ''}"
             return self.geometry(p, seen, kernel, axes, rows, run, (128 * (groups + producers), t.smem(d, rows)))
 

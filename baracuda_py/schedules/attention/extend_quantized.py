@@ -9,21 +9,7 @@ from typing import Any
 from ...core import ArchSku, ElementKind, Geometry, Guarantee, Kernel, Params, Problem, Variant
 from ...core.error_bound import Chained
 from .dense.forward import FORWARD_DIMS, HALVES, TENSOR_CORES, head_dim, wide
-from .extend import (
-    DIMS,
-    FOLD,
-    SIMT_ROWS,
-    SPLIT_FIELDS,
-    Extend,
-    Seen,
-    Tiling,
-    blocks_of,
-    one_block,
-    refuse,
-    renamed,
-    row_tiles,
-    run_of,
-)  # fmt: skip
+from .extend import DIMS, FOLD, SIMT_ROWS, SPLIT_FIELDS, Extend, Seen, Tiling, one_block, refuse, renamed
 
 ELEMENTS = (*HALVES, ElementKind.F32)
 _FIELDS = dict.fromkeys(("k_scales", "v_scales", "k_head_scale", "v_head_scale"), "ptr")
@@ -102,10 +88,7 @@ class QuantizedExtend(Extend):
                 return "rows of q or the caches that are not whole aligned pieces of 16 bytes"
             groups = max(tilings) if seen.most_queries * desc.group > 64 else 1
             t, rows = tilings[groups][d], 64 * groups
-            work = -(-blocks_of(seen.most_keys) // FOLD) * row_tiles(seen, desc.group, rows, seen.rows)
-            work *= desc.num_kv_heads * seen.batch
-            run = run_of(work, t.blocks * p.device.sms) if t.adds else 1
-            run = FOLD if one_block(seen.most_keys) else run
+            run = self.run(p, seen, rows, t)
             grouped = desc.group_size > 0
             axes = {} if grouped else {"FORMAT": self.codes[desc.aux_element]}
             bits = 4 if desc.aux_element is self.packed else 8

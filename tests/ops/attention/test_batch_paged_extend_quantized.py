@@ -91,7 +91,7 @@ def run(q: Any, caches: Any, tables: Any, bounds: Any, form: Any, arch: float, u
     seen = {n: None if given.get(n) is None else pointer_view(given[n]) for n in names - set(numbers)}
     with pytest.MonkeyPatch.context() as patch, emulating(1):
         if units:
-            patch.setattr(extend_quantized, "run_of", lambda groups, at_once: units)
+            patch.setattr(extend, "run_of", lambda groups, at_once: units)
         plan = BatchPagedExtendQuantizedPlan.select(desc, device=emulated_device(arch))
         plan.run(BatchPagedExtendQuantizedArgs(**seen, **numbers))
     return y, lse
