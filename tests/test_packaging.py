@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import fnmatch
 import os
 import re
@@ -133,3 +134,19 @@ def test_two_builds_are_equal_byte_for_byte(tmp_path: Path) -> None:
         file.extractall(tmp_path / "sdist", **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
     (unpacked,) = (tmp_path / "sdist").iterdir()
     assert built(unpacked, tmp_path / "third", "UTC", 0o022) == first
+
+
+def test_the_extra_test_is_enough_to_collect_all() -> None:
+    """A file that imports a framework skips first where there is none; `.ci/run` runs the tests without and with."""
+    extra = re.compile(r"(baracuda_py\.)?(torch|jax|flax|equinox|optax|transformers|peft)(\.|$)")
+    early = []
+    for file in sorted((ROOT / "tests").rglob("test_*.py")):
+        for statement in ast.parse(file.read_text()).body:
+            if "importorskip" in ast.unparse(statement):
+                break
+            if isinstance(statement, ast.Import):
+                names = [name.name for name in statement.names]
+            else:
+                names = [statement.module or ""] if isinstance(statement, ast.ImportFrom) else []
+            early += [f"{file.name}: {name}" for name in names if extra.match(name)]
+    assert not early

@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-import baracuda_py.torch as bt
 from baracuda_py import (
     FlashSdpaBackwardPlan,
     FlashSdpaPlan,
@@ -106,6 +104,7 @@ def test_kernels_of_192_and_128_columns(plan: type[Plan], sizes: dict[str, int],
 @pytest.mark.parametrize("packed", [False, True])
 def test_shared_columns_get_the_sum_of_heads(packed: bool) -> None:
     """Through torch's concatenation of each head's columns with an expanded view of the shared ones."""
+    torch, bt = pytest.importorskip("torch"), pytest.importorskip("baracuda_py.torch")
     torch.manual_seed(0)
     shape = (9, 3, NOPE + ROPE), (9, 3, NOPE), (9, 1, ROPE), (9, 3, VALUE)
     q, nope, rope, v = (torch.randn(s, dtype=torch.float64, requires_grad=True) for s in shape)
