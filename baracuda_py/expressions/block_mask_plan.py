@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -19,10 +19,8 @@ from ..core import (
     Problem,
     Step,
     Variant,
-    derived,
     element,
     extent,
-    extents,
     operand,
     output,
     scalar,
@@ -30,22 +28,22 @@ from ..core import (
 from ..core.element import ElementKind
 from ..core.memo import keep
 from ..schedules.attention.score_terms import WINDOW
-from .block_masks import BLOCK, EMPTY, FULL, LEAST_BLOCK, PARTIAL, check_blocks
-from .made import Again, MadeArgs, MadeDescriptor, MadePlan, Numbered, args_space, part
+from .block_masks import BLOCK, EMPTY, FULL, LEAST_BLOCK, PARTIAL
+from .made import MadeArgs, MadeDescriptor, MadePlan, args_space
+from .score_descriptor import ScoreDescriptor, descriptor_of, drawn_tables
 from .score_shape import ScoreShape
 from .scores import PLACES, ScoreFormula
 from .shape import Roles
-from .signature import ELEMENTS, LedSignatures, Signature
+from .signature import LedSignatures
 
 _FIELDS: dict[str, Any] = WINDOW | {"kinds": "ptr", "stride": "i64[4]", "blocks": "i64[4]"}
 _FIELDS |= {"query_len": "i64", "key_len": "i64", "query_block": "i32", "key_block": "i32"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BlockMaskDescriptor(MadeDescriptor):
+class BlockMaskDescriptor(ScoreDescriptor, MadeDescriptor):
     """As those of the attention that takes the mask: `element` is that of its q, k and v."""
 
-    scored: ClassVar[ScoreShape]
     batch_size: int = extent()
     num_heads: int = extent()
     num_kv_heads: int = extent()
@@ -57,11 +55,7 @@ class BlockMaskDescriptor(MadeDescriptor):
     element: ElementKind = element()
 
     def validate(self) -> None:
-        check_blocks(self.query_block, self.key_block)
-        self.scored.parts(self.kind, False)  # raises where the formula has no meaning for these elements
-        for name, axes in self.scored.formula.tables.items():
-            if len(shape := getattr(self, f"{name}_shape")) != axes:
-                raise self.scored.formula.wrong(f"{name} has {len(shape)} axes, as its shape is {shape}", name)
+        self.check()
 
     @property
     def own_batches(self) -> int:
@@ -72,28 +66,6 @@ class BlockMaskDescriptor(MadeDescriptor):
     def own_heads(self) -> int:
         """Heads that have a mask of their own: one where the formula does not name h."""
         return self.num_heads if PLACES[1] in self.scored.formula.places else min(self.num_heads, 1)
-
-    @property
-    def query_blocks(self) -> int:
-        """Blocks along the queries."""
-        return -(-self.query_len // self.query_block)
-
-    @property
-    def key_blocks(self) -> int:
-        """Blocks along the keys."""
-        return -(-self.key_len // self.key_block)
-
-    @property
-    def kind(self) -> Signature:
-        """The elements of q and k, and of the tables."""
-        tables = self.scored.formula.tables
-        return Signature((self.element, *(getattr(self, f"{name}_element") for name in tables)))
-
-    @property
-    def numbered(self) -> Numbered:
-        """The formulas of the mask and of indices, and their numbers."""
-        for one in self.scored.parts(self.kind, False).each():
-            yield one.program, one.numbers
 
 
 class BlockMaskPlan(MadePlan):
@@ -111,9 +83,7 @@ class BlockMaskPlan(MadePlan):
             "query_len": draw.sizes(1, 7, 64, 67), "key_len": draw.sizes(0, 1, 65, 130), "d_k": 8, "element": first,
             "query_block": draw.sizes(64, 16, 32), "key_block": draw.sizes(64, 16, 128),
         }  # fmt: skip
-        sizes = (1, made["num_heads"], made["query_len"] + made["key_len"], 5, made["batch_size"])
-        for (name, axes), one in zip(cls.scored.formula.tables.items(), others, strict=True):
-            made |= {f"{name}_shape": tuple(draw.sizes(*sizes) for _ in range(axes)), f"{name}_element": one}
+        made |= drawn_tables(cls.scored, draw, made, others)
         return cls.descriptor(**made)
 
 
@@ -133,7 +103,8 @@ def _made(shape: ScoreShape, key: Any) -> Any:
         "__doc__": shape.formula.text, "scored": shape, "__recipe__": recipe, "__module__": __name__,
         "op": f"attention.block_mask_{shape.digest}",
         "kinds": LedSignatures(1 + len(shape.formula.tables), lambda one: shape.parts(one, False)),
-        "descriptor": _descriptor(name, shape, recipe), "args": _args(name, shape, recipe),
+        "descriptor": descriptor_of(BlockMaskDescriptor, name, shape, recipe, __name__),
+        "args": _args(name, shape, recipe),
         "variants": (_row(shape),), "reference": staticmethod(partial(_reference, shape)),
     }  # fmt: skip
     base: Any = BlockMaskPlan
@@ -165,19 +136,6 @@ def _row(shape: ScoreShape) -> Variant:
         elements=lambda kind: kind.elements[:1], guarantee=Guarantee(Exact(), batch_invariant=True), may_spill=True,
         prelude=lambda element, kind: f'#include "attention/score_formula.cuh"\n{shape.code(kind, False)}',
     )  # fmt: skip
-
-
-def _descriptor(name: str, shape: ScoreShape, recipe: Any) -> Any:
-    fields: list[Any] = []
-    for table in shape.formula.tables:
-        fields.append((f"{table}_shape", "tuple[int, ...]", extents()))
-        fields.append((f"{table}_element", Any, element(ELEMENTS, derived(lambda desc: desc.element.acc))))
-    space = {"scored": shape, "__recipe__": (part, (Again(recipe), "descriptor")), "__module__": __name__}
-    made = dataclasses.make_dataclass(
-        f"{name}Descriptor", fields, bases=(BlockMaskDescriptor,), namespace=space, frozen=True, kw_only=True
-    )
-    made.__doc__ = BlockMaskDescriptor.__doc__
-    return made
 
 
 def _args(name: str, shape: ScoreShape, recipe: Any) -> Any:

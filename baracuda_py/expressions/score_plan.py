@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from ..core import Guarantee, Relative, Vjp, derived, element, extent, extents, operand, output, scalar
+from ..core import Guarantee, Relative, Vjp, extent, operand, output, scalar
 from ..core.element import ElementKind, unrounded
 from ..core.memo import keep
 from ..ops.attention.dense.flash_sdpa import (
@@ -24,62 +24,36 @@ from ..ops.attention.dense.flash_sdpa_backward import reference as backward_refe
 from ..ops.attention.score_terms import give_forward
 from ..schedules.attention.dense.formulas import Embedded, backward_rows, forward_rows
 from ..schedules.attention.dense.table_gradients import Tables
-from .block_masks import BLOCK, LEAST_BLOCK, check_blocks, under_block_mask
-from .made import Again, MadeArgs, MadeDescriptor, MadePlan, Numbered, args_space, part
+from .block_masks import BLOCK, LEAST_BLOCK, under_block_mask
+from .made import MadeArgs, MadeDescriptor, MadePlan, args_space
+from .score_descriptor import ScoreDescriptor, descriptor_of, drawn_tables
 from .score_shape import ScoreShape
 from .scores import ScoreFormula
 from .shape import Roles
-from .signature import ELEMENTS, LedSignatures, Signature
+from .signature import LedSignatures, Signature
 
 _UNSERVED = ("dmask", "dslopes", "dsinks")
 """Gradients that the plan without a formula makes, and those with one do not."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ScoredSdpaDescriptor(FlashSdpaDescriptor, MadeDescriptor):
+class ScoredSdpaDescriptor(ScoreDescriptor, FlashSdpaDescriptor, MadeDescriptor):
     """As `FlashSdpaDescriptor`; a table has `<name>_shape` and `<name>_element` (by default the accumulator's).
 
     A byte of a block mask stands for `query_block` queries by `key_block` keys, powers of 2.
     """
 
-    scored: ClassVar[ScoreShape]
     query_block: int = extent(BLOCK, minimum=LEAST_BLOCK)
     key_block: int = extent(BLOCK, minimum=LEAST_BLOCK)
 
     def validate(self) -> None:
         super().validate()
-        check_blocks(self.query_block, self.key_block)
-        self.scored.parts(self.kind, False)  # raises where the formula has no meaning for these elements
-        for name, axes in self.scored.formula.tables.items():
-            if len(shape := getattr(self, f"{name}_shape")) != axes:
-                raise self.scored.formula.wrong(f"{name} has {len(shape)} axes, as its shape is {shape}", name)
-
-    @property
-    def query_blocks(self) -> int:
-        """Blocks along the queries."""
-        return -(-self.query_len // self.query_block)
-
-    @property
-    def key_blocks(self) -> int:
-        """Blocks along the keys."""
-        return -(-self.key_len // self.key_block)
+        self.check()
 
     @property
     def block_mask_shape(self) -> tuple[int, int, int, int]:
         """Of a block mask that has its own bytes for each batch and head."""
         return self.batch_size, self.num_heads, self.query_blocks, self.key_blocks
-
-    @property
-    def kind(self) -> Signature:
-        """The elements of q, k and v, and of the tables."""
-        tables = self.scored.formula.tables
-        return Signature((self.element, *(getattr(self, f"{name}_element") for name in tables)))
-
-    @property
-    def numbered(self) -> Numbered:
-        """The formulas of the score, of the mask and of indices, and their numbers."""
-        for one in self.scored.parts(self.kind, False).each():
-            yield one.program, one.numbers
 
 
 class _Scored:
@@ -105,9 +79,7 @@ class _Scored:
 
 def _case(cls: Any, draw: Any, elements: Any) -> Any:
     made = terms_case(draw) | {"element": elements[0]}
-    sizes = (1, made["num_heads"], made["query_len"] + made["key_len"], 5, made["batch_size"])
-    for (name, axes), one in zip(cls.scored.formula.tables.items(), elements[1:], strict=True):
-        made |= {f"{name}_shape": tuple(draw.sizes(*sizes) for _ in range(axes)), f"{name}_element": one}
+    made |= drawn_tables(cls.scored, draw, made, elements[1:])
     blocks = {name: draw.sizes(64, 16, 32, 128) for name in ("query_block", "key_block")}
     return cls.descriptor(**made, **blocks)
 
@@ -165,7 +137,8 @@ def _made(shape: ScoreShape, backward: bool, key: Any) -> Any:
         "__doc__": shape.formula.text, "scored": shape, "__recipe__": recipe, "__module__": __name__,
         "op": f"attention.flash_sdpa_formula{'_backward' if backward else ''}_{shape.digest}",
         "kinds": LedSignatures(1 + len(shape.formula.tables), lambda one: shape.parts(one, False)),
-        "descriptor": _descriptor(name, shape, recipe), "args": _args(name, shape, recipe, backward),
+        "descriptor": descriptor_of(ScoredSdpaDescriptor, name, shape, recipe, __name__),
+        "args": _args(name, shape, recipe, backward),
         "variants": backward_rows(embedded) if backward else forward_rows(embedded),
         "reference": staticmethod(partial(_backward_reference if backward else _reference, shape)),
     }  # fmt: skip
@@ -194,19 +167,6 @@ class _OfFloats:
 def _bound(shape: ScoreShape, kind: Signature, sloped: bool) -> Relative:
     worst = shape.parts(kind, sloped).ulps
     return Relative(4 + 2 * worst, 2 + worst)
-
-
-def _descriptor(name: str, shape: ScoreShape, recipe: Any) -> Any:
-    fields: list[Any] = []
-    for table in shape.formula.tables:
-        fields.append((f"{table}_shape", "tuple[int, ...]", extents()))
-        fields.append((f"{table}_element", Any, element(ELEMENTS, derived(lambda desc: desc.element.acc))))
-    space = {"scored": shape, "__recipe__": (part, (Again(recipe), "descriptor")), "__module__": __name__}
-    made = dataclasses.make_dataclass(
-        f"{name}Descriptor", fields, bases=(ScoredSdpaDescriptor,), namespace=space, frozen=True, kw_only=True
-    )
-    made.__doc__ = ScoredSdpaDescriptor.__doc__
-    return made
 
 
 def _args(name: str, shape: ScoreShape, recipe: Any, backward: bool) -> Any:
