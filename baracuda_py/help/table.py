@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .affine_table import AFFINE
+from .attention import ATTENTION
 from .indexing import EXAMPLES
 from .latent import LATENT
 from .layout import LAYOUT
@@ -22,13 +23,6 @@ _GROUPS = (
     f"{_RNG}a = rng.standard_normal((7, 4), dtype=np.float32)\nb = rng.standard_normal((3, 4, 5), dtype=np.float32)\n"
 )
 _MASK = f"{_X}mask = rng.random((3, 4)) < 0.5\n"
-_QKV = f"{_RNG}q, k, v = (rng.standard_normal((1, 2, 8, 16), dtype=np.float32) for _ in range(3))\n"
-_PAGES = f"""{_RNG}q = rng.standard_normal((2, 4, 16), dtype=np.float32)
-k_cache, v_cache = (rng.standard_normal((6, 2, 4, 16), dtype=np.float32) for _ in range(2))
-page_table = np.array([[0, 2], [5, 1]], dtype=np.int32)
-lengths = np.array([7, 3], dtype=np.int32)
-"""
-_HALF = f"{_QKV}q, k, v = (bc.cast(x, 'bfloat16') for x in (q, k, v))\n"
 _PAIR = f"{_RNG}a, b = (rng.uniform(1.0, 4.0, (3, 4)).astype(np.float32) for _ in range(2))\n"
 _GRADIENTS = {  # of functions of two arrays: what the gradient is of
     **dict.fromkeys(("beta", "betaln", "boxcox", "boxcox1p", "kl_div", "poch", "rel_entr"), "da, db"),
@@ -55,45 +49,15 @@ head, down = rng.standard_normal((3, 4), dtype=np.float32), rng.standard_normal(
 up = rng.standard_normal((4, 2), dtype=np.float32)
 output, loss = bc.adaptive_log_softmax_with_loss(x, target, head, [(down, up)])""",
     **AFFINE,
+    **ATTENTION,
     **EXAMPLES,
     **LATENT,
     "alpha_dropout": f"{_X}y = bc.alpha_dropout(x, 0.25, seed=7)",
     "array_equal": f"{_X}same = bc.array_equal(x, x)",
     "array_equiv": f"{_X}same = bc.array_equiv(x, x[:1])",
-    "attention_flash": f"{_QKV}y = bc.attention_flash(q, k, v)",
-    "attention_flash_causal": f"{_QKV}y = bc.attention_flash_causal(q, k, v)",
-    "attention_flash_causal_with_stats": f"{_QKV}y, lse = bc.attention_flash_causal_with_stats(q, k, v)",
-    "attention_flash_with_stats": f"{_QKV}y, lse = bc.attention_flash_with_stats(q, k, v)",
-    "attention_tc": f"{_HALF}y = bc.attention_tc(q, k, v)",
-    "attention_tc_causal": f"{_HALF}y = bc.attention_tc_causal(q, k, v)",
     "average_backward": f"""{_ROWS}{_DY}weights = np.abs(x2)
 y, z = bc.average(x1, weights, axis=-1, returned=True)
 dx, dweights = bc.average_backward(dy, x1, weights, y, z, axis=-1)""",
-    "batch_paged_decode": f"""{_PAGES}y = bc.batch_paged_decode(
-    q, k_cache, v_cache, page_table=page_table, lengths=lengths
-)""",
-    "batch_paged_decode_fp8": f"""{_PAGES}k_cache, v_cache = (bc.cast(c, "float8_e4m3fn") for c in (k_cache, v_cache))
-q = bc.cast(q, "bfloat16")
-y = bc.batch_paged_decode_fp8(q, k_cache, v_cache, page_table=page_table, lengths=lengths)""",
-    "batch_paged_extend": f"""{_PAGES}q = rng.standard_normal((5, 4, 16), dtype=np.float32)
-qo_indptr = np.array([0, 3, 5], dtype=np.int32)
-tree = np.array([[1, 0, 0], [1, 1, 0], [1, 0, 1], [1, 0, 0], [1, 1, 0]], dtype=bool)
-y = bc.batch_paged_extend(q, k_cache, v_cache, qo_indptr, tree, page_table=page_table, lengths=lengths)""",
-    "batch_paged_extend_quantized": f"""{_PAGES}q = rng.standard_normal((5, 4, 16), dtype=np.float32)
-qo_indptr = np.array([0, 3, 5], dtype=np.int32)
-scales = np.abs(k_cache).max(axis=-1, keepdims=True) / 127
-codes = np.rint(k_cache / scales).astype(np.int8)
-y = bc.batch_paged_extend_quantized(
-    q, codes, codes, qo_indptr, scales, scales, page_table=page_table, lengths=lengths
-)""",
-    "batch_paged_prefill": f"""{_PAGES}q = rng.standard_normal((5, 4, 16), dtype=np.float32)
-qo_indptr = np.array([0, 3, 5], dtype=np.int32)
-y = bc.batch_paged_prefill(q, k_cache, v_cache, qo_indptr, page_table=page_table, lengths=lengths, is_causal=True)""",
-    "cascade_paged_attention": f"""{_PAGES}q = rng.standard_normal((5, 4, 16), dtype=np.float32)
-shared, own = np.array([0, 5], dtype=np.int32), np.array([0, 3, 5], dtype=np.int32)
-y = bc.cascade_paged_attention(
-    q, k_cache, v_cache, [shared, own], page_table=[page_table[:1, 1:], page_table], lengths=[lengths[1:], lengths]
-)""",
     "cast": f'{_X}y = bc.cast(x, "bfloat16")',
     "cdist": f"{_ROWS}y = bc.cdist(x1, x2, p=1)",
     "cdist_backward": f"""{_ROWS}y = bc.cdist(x1, x2)
@@ -123,8 +87,6 @@ dlog_probs = bc.ctc_loss_backward(np.ones_like(loss), *given, log_alpha, nll)"""
     "info_nce_loss": f"{_ROWS}loss = bc.info_nce_loss(x1, x2)",
     "jaccard_loss": f"{_X}loss = bc.jaccard_loss(bc.sigmoid(x), (x > 0).astype(np.float32), axis=-1)",
     "kto_loss": f"{_LOGPS}loss = bc.kto_loss(chosen, reference, np.array([1, 0, 1], dtype=np.float32))",
-    "neighborhood_attention": f"""{_RNG}q, k, v = rng.standard_normal((3, 1, 6, 8, 2, 16), dtype=np.float32)
-y = bc.neighborhood_attention(q, k, v, kernel_size=(3, 5))""",
     "nll_loss": f"{_LOGITS}loss = bc.nll_loss(bc.log_softmax(logits), classes)",
     "orpo_loss": f"{_LOGPS}loss = bc.orpo_loss(chosen, rejected)",
     "rnnt_loss": f"""{_RNG}logits = rng.standard_normal((2, 4, 3, 5), dtype=np.float32)
@@ -151,15 +113,9 @@ dlogits = bc.rnnt_loss_backward(np.ones_like(loss), *given, lse, log_steps, log_
     "cosine_similarity_backward": f"{_ROWS}{_DY}dx1, dx2 = bc.cosine_similarity_backward(dy, x1, x2, axis=-1)",
     "dist": f"{_ROWS}y = bc.dist(x1, x2)",
     "dist_backward": f"{_ROWS}y = bc.dist(x1, x2)\ndx1, dx2 = bc.dist_backward(np.ones_like(y), x1, x2, y)",
-    "dot_product_attention": f"{_QKV}y = bc.dot_product_attention(q, k, v, is_causal=True)",
     "dropout": f"{_X}y = bc.dropout(x, 0.25, seed=7)",
     "feature_alpha_dropout": f"{_X}y = bc.feature_alpha_dropout(x, 0.25, seed=7)",
     "feature_dropout": f"{_X}y = bc.feature_dropout(x, 0.25, seed=7)",
-    "flash_sdpa_varlen_backward": f"""{_RNG}shape = (7, 2, 16)
-q, k, v, dy = (rng.standard_normal(shape, dtype=np.float32) for _ in range(4))
-bounds = np.array([0, 3, 7], dtype=np.int32)
-y, lse = bc.flash_sdpa_varlen(q, k, v, bounds, bounds, is_causal=True, return_lse=True)
-dq, dk, dv = bc.flash_sdpa_varlen_backward(q, k, v, y, lse, dy, bounds, bounds, is_causal=True)""",
     "gumbel_softmax": f"{_X}y = bc.gumbel_softmax(x, tau=0.5, seed=7)",
     "gumbel_softmax_backward": f"""{_X}y = bc.gumbel_softmax(x, seed=7)
 dx = bc.gumbel_softmax_backward(np.ones_like(y), y)""",
@@ -244,31 +200,6 @@ y, weights = bc.multi_head_attention_forward(
     "masked_fill": f"{_MASK}y = bc.masked_fill(x, mask, -1.0)",
     "norm_backward": f"{_X}y = bc.norm(x, axis=-1)\ndx = bc.norm_backward(np.ones_like(y), x, y, axis=-1)",
     "normalize_backward": f"{_ROWS}dx = bc.normalize_backward(x2, x1, axis=-1)",
-    "paged_kv_append": f"""{_RNG}k_new, v_new = (rng.standard_normal((2, 2, 16), dtype=np.float32) for _ in range(2))
-k_cache, v_cache = (np.zeros((6, 2, 4, 16), np.float32) for _ in range(2))
-page_table = np.array([[0, 2], [5, 1]], dtype=np.int32)
-cache_offsets, token_indptr = np.array([6, 2], dtype=np.int32), np.array([0, 1, 2], dtype=np.int32)
-bc.paged_kv_append(
-    k_new, v_new, k_cache, v_cache, page_table=page_table, cache_offsets=cache_offsets, token_indptr=token_indptr
-)""",
-    "paged_kv_append_fp8": f"""{_RNG}k_new, v_new = rng.standard_normal((2, 2, 2, 16), dtype=np.float32)
-k_cache, v_cache = (np.zeros((6, 2, 4, 16), np.uint8) for _ in range(2))
-page_table, cache_offsets = np.array([[0, 2], [5, 1]], dtype=np.int32), np.array([6, 2], dtype=np.int32)
-bc.paged_kv_append_fp8(
-    k_new, v_new, k_cache, v_cache, page_table=page_table, cache_offsets=cache_offsets, k_scale=0.01, v_scale=0.01
-)""",
-    "paged_kv_append_quantized": f"""{_RNG}k_new, v_new = rng.standard_normal((2, 2, 2, 16), dtype=np.float32)
-k_cache, v_cache = (np.zeros((6, 2, 4, 16), np.int8) for _ in range(2))
-k_scales, v_scales = (np.zeros((6, 2, 4, 1), np.float32) for _ in range(2))
-page_table, cache_offsets = np.array([[0, 2], [5, 1]], dtype=np.int32), np.array([6, 2], dtype=np.int32)
-bc.paged_kv_append_quantized(
-    k_new, v_new, k_cache, v_cache, k_scales, v_scales, page_table=page_table, cache_offsets=cache_offsets
-)""",
-    "qk_norm_rope_append": f"""{_RNG}packed = rng.standard_normal((3, 4 + 2 + 2, 16), dtype=np.float32)
-q, k, v = packed[:, :4], packed[:, 4:6], packed[:, 6:]
-k_cache, v_cache = (np.zeros((6, 2, 4, 16), np.float32) for _ in range(2))
-positions, slots = np.array([4, 0, 9]), np.array([20, 4, 13])
-y = bc.qk_norm_rope_append(q, k, v, k_cache, v_cache, positions, slot_mapping=slots)""",
     "pairwise_distance": f"{_ROWS}y = bc.pairwise_distance(x1, x2)",
     "pairwise_distance_backward": f"""{_ROWS}y = bc.pairwise_distance(x1, x2)
 dx1, dx2 = bc.pairwise_distance_backward(np.ones_like(y), x1, x2, y)""",
@@ -295,44 +226,6 @@ dx, dc = bc.syrk_backward(dy, x, c)""",
 y = bc.scatter_reduce(x, index, x[:, :3], "amax", axis=1)""",
     "scatter_reduce_backward": f"""{_X}index = np.array([[0, 1, 1], [2, 2, 0], [1, 0, 3]])
 dx, dsrc = bc.scatter_reduce_backward(np.ones_like(x), x, index, x[:, :3], None, "mean", axis=1)""",
-    "block_importance": f"""{_RNG}q = rng.standard_normal((1, 4, 128, 16), dtype=np.float32)
-k = rng.standard_normal((1, 2, 7, 16), dtype=np.float32)  # of 32 tokens each, from every 16th on
-y, lse = bc.flash_sdpa(q, k, k, mask="k * 16 + 32 <= q + 1", return_lse=True)
-importance = bc.block_importance(q, k, lse)""",
-    "native_sparse_attention": f"""{_RNG}q = rng.standard_normal((1, 8, 256, 16), dtype=np.float32)
-k, v = (rng.standard_normal((1, 2, 256, 16), dtype=np.float32) for _ in range(2))
-gates = [rng.random((1, 8, 256), dtype=np.float32) for _ in range(3)]
-y = bc.native_sparse_attention(q, k, v, *gates, selected=4, window=64)""",
-    "moba_attention": f"""{_RNG}q, k, v = (rng.standard_normal((1, 4, 256, 16), dtype=np.float32) for _ in range(3))
-y = bc.moba_attention(q, k, v, block_size=64, top_k=2)""",
-    "block_select_attention": f"""{_RNG}shape = (1, 4, 128, 16)
-q, k, v = (rng.standard_normal(shape, dtype=np.float32) for _ in range(3))
-blocks = np.array([0, 1]).repeat(64)[None, None, :, None].repeat(4, 1)  # each query's own block of 64 keys
-y = bc.block_select_attention(q, k, v, blocks, is_causal=True)""",
-    "block_select_attention_backward": f"""{_RNG}shape = (1, 4, 128, 16)
-q, k, v, dy = (rng.standard_normal(shape, dtype=np.float32) for _ in range(4))
-blocks = np.array([0, 1]).repeat(64)[None, None, :, None].repeat(4, 1)
-y, lse = bc.block_select_attention(q, k, v, blocks, return_lse=True)
-dq, dk, dv = bc.block_select_attention_backward(q, k, v, blocks, y, lse, dy)""",
-    "sdpa_variable_block_sparse": f"""{_RNG}shape = (1, 2, 128, 16)
-q, k, v = (rng.standard_normal(shape, dtype=np.float32) for _ in range(3))
-mask = np.array([[True, False], [True, True]])[None].repeat(2, 0)
-y = bc.sdpa_variable_block_sparse(q, k, v, mask, np.array([[100, 28]] * 2), np.array([[50, 78]] * 2))""",
-    "sdpa_variable_block_sparse_backward": f"""{_RNG}shape = (1, 2, 128, 16)
-q, k, v, dy = (rng.standard_normal(shape, dtype=np.float32) for _ in range(4))
-blocks = np.array([[[True, False], [True, True]]] * 2), np.array([[100, 28]] * 2), np.array([[50, 78]] * 2)
-y, lse = bc.sdpa_variable_block_sparse(q, k, v, *blocks, return_lse=True)
-dq, dk, dv = bc.sdpa_variable_block_sparse_backward(q, k, v, *blocks, y, lse, dy)""",
-    "hstu_attention": f"""{_RNG}q, k, v = (rng.standard_normal((9, 2, 8), dtype=np.float32) for _ in range(3))
-y = bc.hstu_attention(q, k, v, np.array([0, 4, 9]), max_seqlen=5)""",
-    "hstu_attention_backward": f"""{_RNG}shape = (9, 2, 8)
-q, k, v, dy = (rng.standard_normal(shape, dtype=np.float32) for _ in range(4))
-dq, dk, dv = bc.hstu_attention_backward(q, k, v, np.array([0, 4, 9]), dy, max_seqlen=5)""",
-    "sdpa_block_sparse_backward": f"""{_RNG}shape = (1, 2, 128, 16)
-q, k, v, dy = (rng.standard_normal(shape, dtype=np.float32) for _ in range(4))
-pattern = np.array([[True, False], [True, True]]).reshape(1, 1, 2, 2).repeat(2, 1)
-y, lse = bc.sdpa_block_sparse(q, k, v, pattern, return_lse=True)
-dq, dk, dv = bc.sdpa_block_sparse_backward(q, k, v, pattern, y, lse, dy)""",
     "where": f"{_MASK}y = bc.where(mask, x, 0.0)",
     "where_backward": f"{_MASK}db, dc = bc.where_backward(x, mask, x, x)",
     **{

@@ -8,7 +8,8 @@ from typing import Any
 
 from ....core import Geometry, Kernel, Params, Problem, Variant
 from ..dense import forward as attention
-from ..dense.forward import HALVES, TENSOR_CORES, Tiling, head_dim
+from ..dense.forward import HALVES, TENSOR_CORES, head_dim
+from ..dense.tilings import Tiling
 
 FIELDS = {"pattern": "ptr", "pattern_stride": "i64[4]", "query_block": "i32", "key_block": "i32"}
 PARAMS = Params("SdpaBlockSparseParams", **attention.FIELDS, **FIELDS)
