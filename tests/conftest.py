@@ -62,6 +62,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--unseen", metavar="FILE", help="leave out the tests that FILE says have passed, and add those that pass now"
     )
+    parser.addoption(
+        "--emulations", metavar="FILE", help="append the keys of emulations that pass (tests/emulations.py)"
+    )
 
 
 class Passed:
@@ -82,6 +85,10 @@ class Passed:
 def pytest_configure(config: pytest.Config) -> None:
     """Where tests are spread over workers, the process that they report to writes the file."""
     config.stash[LEFT_OUT] = set()
+    if config.option.emulations:
+        import emulations
+
+        emulations.note(config.option.emulations)
     config.option.loadscopereorder = False  # of xdist, which would go by the number of tests
     if config.option.unseen and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Passed(Path(config.option.unseen)))
