@@ -73,12 +73,19 @@ def test_tables_have_a_row_for_each_position(columns: int) -> None:
     x, bounds, offsets = RNG.standard_normal((7, 2, 8)), np.array([0, 3, 7], np.int32), np.array([2, 0])
     angle = np.outer(np.arange(9), 100.0 ** (-np.arange(3) / 3))
     cos, sin = (np.tile(f(angle), (1, columns // 3)) for f in (np.cos, np.sin))
-    y = bc.rope_varlen(x, bounds, offsets=offsets, cos=cos, sin=sin, rotary_dim=6, offset=1)
-    np.testing.assert_allclose(
-        y, by_complex_numbers(x, positions_of(bounds, offsets + 1, 7), 100.0, 6, "half"), atol=1e-12
-    )
+    y = bc.rope_varlen(x, bounds, offsets=offsets, cos=cos, sin=sin, rotary_dim=6)
+    np.testing.assert_allclose(y, by_complex_numbers(x, positions_of(bounds, offsets, 7), 100.0, 6, "half"), atol=1e-12)
     short = bc.rope_varlen(x, bounds, cos=cos[:2], sin=sin[:2], rotary_dim=6)
     assert (short[[2, 5, 6], :, :6] == 0).all() and (short[:, :, 6:] == x[:, :, 6:]).all()
+
+
+@pytest.mark.parametrize("offset", [7, -3, np.int64(40), 2**31 + 5])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_a_number_is_the_offset_of_all(offset: Any, dtype: Any) -> None:
+    x, bounds = RNG.standard_normal((7, 2, 8)), np.array([0, 3, 6], dtype)
+    made = bc.rope_varlen(x, bounds, offsets=offset)
+    np.testing.assert_array_equal(made, bc.rope_varlen(x, bounds, offsets=np.array([int(offset)] * 2)))
+    np.testing.assert_array_equal(made[6], x[6])  # of no sequence
 
 
 def test_frequencies_scale_and_results_in_place() -> None:
@@ -107,8 +114,8 @@ def test_the_gradient_turns_back() -> None:
 @pytest.mark.parametrize("second", [True, False])
 def test_autograd(second: bool) -> None:
     torch = pytest.importorskip("torch")
-    x, k = (torch.tensor(RNG.standard_normal((9, n, 8)), requires_grad=True) for n in (3, 2))
-    bounds, offsets = torch.tensor([1, 4, 8], dtype=torch.int32), torch.tensor([3, 50])
+    x, k = (torch.tensor(RNG.standard_normal((5, n, 4)), requires_grad=True) for n in (2, 1))
+    bounds, offsets = torch.tensor([1, 3, 4], dtype=torch.int32), torch.tensor([3, 50])
     inputs = (x, k) if second else (x,)
 
     def turned(*given: Any) -> Any:
@@ -142,6 +149,9 @@ X, BOUNDS = np.zeros((4, 2, 6), np.float32), np.array([0, 4], np.int32)
         ((X, BOUNDS[:0]), {}, r"cu_seqlens must have shape \[sequences \+ 1\], got \(0,\)"),
         ((X, BOUNDS[None]), {}, r"cu_seqlens must have shape \[sequences \+ 1\], got \(1, 2\)"),
         ((X, BOUNDS), {"offsets": BOUNDS}, r"offsets must have shape \(1,\), one a sequence of cu_seqlens, got \(2,\)"),
+        ((X, BOUNDS), {"offsets": 1.5}, "offsets must be"),
+        ((X, BOUNDS), {"offsets": True}, "offsets must be"),
+        ((X, BOUNDS), {"offsets": 2**63}, "offsets must be"),
         ((X, BOUNDS), {"cos": X[0]}, "cos and sin go together"),
         ((X, BOUNDS), {"cos": X[0], "sin": X[0], "inv_freq": X[0, 0]}, "cos and sin replace inv_freq"),
         ((X, BOUNDS), {"cos": X, "sin": X}, r"cos must have a row for each position, \[positions, columns\]"),

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ....calls.entries import entry
 from ....core import Array, ElementKind as E, Scalar
 from ....core.arrays import read
+from ....core.checked import whole
 from ....core.element import INDICES
 from ....core.errors import InvalidProblemError
 from ....core.outputs import each_of
@@ -26,26 +29,39 @@ from .rope import RopePlan, rope
 from .rope_backward import RopeBackwardPlan, rope_backward
 
 
-def token_positions(cu_seqlens: Any, offsets: Any, total: int, options: dict[str, Any]) -> Any:
-    """The position of each of `total` packed tokens in its sequence, whose first is at its offset."""
-    given = {"cu_seqlens": cu_seqlens} | ({} if offsets is None else {"offsets": offsets})
+def _checked(cu_seqlens: Any, offsets: Any) -> dict[str, Any]:
+    """The bounds, and the offsets where they are an array or a number but 0, both of one kind of integers."""
+    given = {"cu_seqlens": cu_seqlens} | ({} if _is_number(offsets) else {"offsets": offsets})
     for name, array in given.items():
-        view = read(array, name)
+        view, wanted = read(array, name), "[sequences + 1]" if name == "cu_seqlens" else "[sequences]"
         if view.element not in INDICES:
             raise InvalidProblemError(f"{name} must be int32 or int64, got {view.element}")
-        if len(view.shape) != 1 or not view.shape[0] >= (name == "cu_seqlens"):
-            wanted = "[sequences + 1]" if name == "cu_seqlens" else "[sequences]"
+        if len(view.shape) != 1 or view.shape[0] < (name == "cu_seqlens"):
             raise InvalidProblemError(f"{name} must have shape {wanted}, got {view.shape}")
     count = shape_of(cu_seqlens, "cu_seqlens")[0] - 1
-    if offsets is not None and shape_of(offsets, "offsets") != (count,):
-        found = shape_of(offsets, "offsets")
+    if "offsets" in given and (found := shape_of(offsets, "offsets")) != (count,):
         raise InvalidProblemError(f"offsets must have shape ({count},), one a sequence of cu_seqlens, got {found}")
-    if any(read(array, name).element is E.I64 for name, array in given.items()):
-        given = {n: a if read(a, n).element is E.I64 else cast(a, E.I64, **options) for n, a in given.items()}
+    number = 0 if "offsets" in given else whole("offsets", offsets, -(2**63), 2**63 - 1)
+    return given | ({"offsets": number} if number else {})
+
+
+def _is_number(offsets: Any) -> bool:
+    """Whether all sequences have one offset."""
+    return isinstance(offsets, (int, float, np.number))
+
+
+def token_positions(cu_seqlens: Any, offsets: Any, total: int, options: dict[str, Any]) -> Any:
+    """The position of each of `total` packed tokens in its sequence, whose first is at its offset."""
+    given = _checked(cu_seqlens, offsets)
+    arrays = {name: read(array, name).element for name, array in given.items() if not _is_number(array)}
+    number = given["offsets"] if "offsets" in given and "offsets" not in arrays else 0
+    if E.I64 in arrays.values() or not -(2**31) <= number < 2**31 or total >= 2**31:
+        given |= {name: cast(given[name], E.I64, **options) for name, held in arrays.items() if held is not E.I64}
     bounds = cummax(clip(given["cu_seqlens"], 0, total, **options), **options)[0]
+    count = shape_of(cu_seqlens, "cu_seqlens")[0] - 1
     starts, ends = (cut(bounds, (part,), "cu_seqlens") for part in (slice(0, count), slice(1, count + 1)))
     reached = subtract(ends, starts, **options)
-    if offsets is not None:
+    if "offsets" in given:
         reached = add(reached, given["offsets"], **options)
     sequence, positions = batch_indices_positions(bounds, reached, num_tokens=total, **options)
     return where(lt(sequence, 0, **options), 0, positions, **options)
@@ -78,19 +94,12 @@ def _turned(
             found = shape_of(table, name)
             raise InvalidProblemError(f"{name} must have a row for each position, [positions, columns], got {found}")
     positions = token_positions(cu_seqlens, offsets, totals[0], options)
-    if tables:
-        if type(attributes["offset"]) is not int or attributes["offset"]:
-            positions = add(positions, attributes["offset"], **options)
-        attributes = attributes | {"offset": 0}
-        where_to: dict[str, Any] = {n: take(t, positions, axis=0, **options) for n, t in tables.items()}
-    else:
-        where_to = {"positions": positions}
+    angles = {name: take(table, positions, axis=0, **options) for name, table in tables.items()}
+    angles = angles or {"positions": positions}
     outs = [None if one is None else with_axis(one, 0, "out") for one in each_of(out, len(given))]
-    made = turn(
-        *(with_axis(a, 0, n) for n, a in given[:1]), **{n: with_axis(a, 0, n) for n, a in given[1:]}, **where_to,
-        **attributes, layout="bshd", out=outs[0] if len(outs) == 1 else None if out is None else tuple(outs),
-        **options,
-    )  # fmt: skip
+    batches = {name: with_axis(array, 0, name) for name, array in given}
+    into = None if out is None else outs[0] if len(outs) == 1 else tuple(outs)
+    made = turn(**batches, **angles, **attributes, layout="bshd", out=into, **options)
     if out is not None:
         return out
     results = [without_axes(one, {0}, "y") for one in (made if len(given) > 1 else (made,))]
@@ -99,16 +108,16 @@ def _turned(
 
 @entry(RopePlan)
 def rope_varlen(
-    x: Array, cu_seqlens: Array, x2: Array | None = None, *, offsets: Array | None = None,
+    x: Array, cu_seqlens: Array, x2: Array | None = None, *, offsets: Array | int = 0,
     inv_freq: Array | None = None, cos: Array | None = None, sin: Array | None = None, rotary_dim: int | None = None,
-    pairing: str = "half", base: float = 10000.0, offset: Scalar = 0, scale: Scalar = 1.0, out: Any = None,
+    pairing: str = "half", base: float = 10000.0, scale: Scalar = 1.0, out: Any = None,
     stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """`rope` of packed sequences: row t of x, in sequence b, is turned as position t - cu_seqlens[b] + offsets[b].
 
     x [total, heads, head_dim], x2 the same with heads of its own; cu_seqlens [sequences + 1], int32 or int64, has where
-    each sequence begins and where the last ends, offsets [sequences] the position of each sequence's first token, 0 by
-    default, to which `offset` is added for all. Given x2 the result is (y, y2). cos and sin, [positions, pairs] or
+    each sequence begins and where the last ends, offsets [sequences] the position of each sequence's first token; a
+    number is that of all. Given x2 the result is (y, y2). cos and sin, [positions, pairs] or
     [positions, rotary_dim], have a row for each position; beyond the last row y is 0, and a negative position counts
     from the end. Everything else is that of `rope`. This is tensor_format="thd" of NVIDIA's Transformer Engine and
     cu_seqlens of flash-attn's apply_rotary_emb, where every token of q or k has its place in a sequence. Bounds are
@@ -117,8 +126,7 @@ def rope_varlen(
     by `rope_varlen_backward`.
     """
     attributes = {
-        "inv_freq": inv_freq, "rotary_dim": rotary_dim, "pairing": pairing, "base": base, "offset": offset,
-        "scale": scale,
+        "inv_freq": inv_freq, "rotary_dim": rotary_dim, "pairing": pairing, "base": base, "scale": scale,
     }  # fmt: skip
     options = {"stream": stream, "preference": preference}
     return _turned(rope, ("x", "x2"), x, x2, cu_seqlens, offsets, cos, sin, out, attributes, options)
@@ -126,9 +134,9 @@ def rope_varlen(
 
 @entry(RopeBackwardPlan)
 def rope_varlen_backward(
-    dy: Array, cu_seqlens: Array, dy2: Array | None = None, *, offsets: Array | None = None,
+    dy: Array, cu_seqlens: Array, dy2: Array | None = None, *, offsets: Array | int = 0,
     inv_freq: Array | None = None, cos: Array | None = None, sin: Array | None = None, rotary_dim: int | None = None,
-    pairing: str = "half", base: float = 10000.0, offset: Scalar = 0, scale: Scalar = 1.0, out: Any = None,
+    pairing: str = "half", base: float = 10000.0, scale: Scalar = 1.0, out: Any = None,
     stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """The gradient of `rope_varlen`: dy, and dy2 beside it, turned back by the angles of the forward call.
@@ -136,8 +144,7 @@ def rope_varlen_backward(
     Everything but dy and dy2, [total, heads, head_dim], is that of the forward call.
     """
     attributes = {
-        "inv_freq": inv_freq, "rotary_dim": rotary_dim, "pairing": pairing, "base": base, "offset": offset,
-        "scale": scale,
+        "inv_freq": inv_freq, "rotary_dim": rotary_dim, "pairing": pairing, "base": base, "scale": scale,
     }  # fmt: skip
     options = {"stream": stream, "preference": preference}
     return _turned(rope_backward, ("dy", "dy2"), dy, dy2, cu_seqlens, offsets, cos, sin, out, attributes, options)
