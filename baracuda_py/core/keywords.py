@@ -78,6 +78,8 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     # rotary embedding
     **dict.fromkeys(("position_ids", "pos_ids", "pos", "position", "input_pos"), ("positions", "cache_offsets")),
     **dict.fromkeys(("start_pos", "seqlen_offset", "cache_position"), ("offset", "cache_offsets", "positions")),
+    **dict.fromkeys(("seqlen_offsets", "start_positions"), ("offsets", "cache_offsets", "positions")),
+    "quantize_dtype": ("to_element",),
     **dict.fromkeys(("theta", "rope_theta"), ("base",)),
     **dict.fromkeys(("freqs", "inv_freqs", "freqs_cis", "inverse_frequencies"), ("inv_freq",)),
     **dict.fromkeys(("interleaved", "interleave", "is_neox", "is_neox_style", "rotary_interleaved"), ("pairing",)),
@@ -128,7 +130,7 @@ ADVICE = {
     "requires_grad": "the gradient is a function of its own, named <op>_backward",
     "normalized_shape": "the axes that weight has are those that are reduced",
     **dict.fromkeys(("cu_seqlens_q", "cu_seqlens_k", "cu_seqlens", "max_seqlen_q", "max_seqlen_k"),
-                    "packed sequences are for flash_sdpa_varlen and batch_ragged_prefill"),
+                    "packed sequences are for flash_sdpa_varlen, batch_ragged_prefill and rope_varlen"),
     **dict.fromkeys(("block_table", "page_table"), "pages are for batch_paged_decode and batch_paged_prefill"),
     **dict.fromkeys(("cache_seqlens", "lengths"), "lengths of a cache are for flash_decoding and batch_paged_decode"),
     **dict.fromkeys(("keepdim", "keepdims"), "nothing is reduced away"),

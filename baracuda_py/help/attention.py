@@ -76,6 +76,18 @@ q, k, v = packed[:, :4], packed[:, 4:6], packed[:, 6:]
 k_cache, v_cache = (np.zeros((6, 2, 4, 16), np.float32) for _ in range(2))
 positions, slots = np.array([4, 0, 9]), np.array([20, 4, 13])
 y = bc.qk_norm_rope_append(q, k, v, k_cache, v_cache, positions, slot_mapping=slots)""",
+    "rope_quantize_fp8": f"""{_RNG}q = rng.standard_normal((5, 4, 24), dtype=np.float32)
+k = rng.standard_normal((5, 24), dtype=np.float32)  # of latent attention: no heads
+positions = np.arange(5)
+yq_rope, yk_rope, yq_nope, yk_nope = bc.rope_quantize_fp8(
+    q[..., 16:], k[..., 16:], positions, q[..., :16], k[..., :16], quant_scale_q=4.0, quant_scale_kv=4.0
+)""",
+    "rope_varlen": f"""{_RNG}q, k = (rng.standard_normal((7, n, 16), dtype=np.float32) for n in (4, 2))
+cu_seqlens, offsets = np.array([0, 3, 7], dtype=np.int32), np.array([0, 12], dtype=np.int32)
+yq, yk = bc.rope_varlen(q, cu_seqlens, k, offsets=offsets)""",
+    "rope_varlen_backward": f"""{_RNG}dq, dk = (rng.standard_normal((7, n, 16), dtype=np.float32) for n in (4, 2))
+cu_seqlens, offsets = np.array([0, 3, 7], dtype=np.int32), np.array([0, 12], dtype=np.int32)
+dx, dx2 = bc.rope_varlen_backward(dq, cu_seqlens, dk, offsets=offsets)""",
     "block_importance": f"""{_RNG}q = rng.standard_normal((1, 4, 128, 16), dtype=np.float32)
 k = rng.standard_normal((1, 2, 7, 16), dtype=np.float32)  # of 32 tokens each, from every 16th on
 y, lse = bc.flash_sdpa(q, k, k, mask="k * 16 + 32 <= q + 1", return_lse=True)

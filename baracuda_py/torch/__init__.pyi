@@ -53,7 +53,12 @@ from baracuda_py import qk_norm_rope_append as qk_norm_rope_append
 from baracuda_py import qk_norm_rope_backward as qk_norm_rope_backward
 from baracuda_py import rope as rope
 from baracuda_py import rope_backward as rope_backward
+from baracuda_py import rope_hadamard as rope_hadamard
+from baracuda_py import rope_hadamard_backward as rope_hadamard_backward
 from baracuda_py import rope_kv_append as rope_kv_append
+from baracuda_py import rope_quantize_fp8 as rope_quantize_fp8
+from baracuda_py import rope_varlen as rope_varlen
+from baracuda_py import rope_varlen_backward as rope_varlen_backward
 from baracuda_py import sdpa as sdpa
 from baracuda_py import sdpa_backward as sdpa_backward
 from baracuda_py import sdpa_block_sparse as sdpa_block_sparse

@@ -461,6 +461,11 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "native_sparse_attention": lambda: (
         [*_heads(3, 64), *(made(1, 2, 64, seed=i) for i in range(3))], {"block_size": 16, "window": 8},
     ),
+    "rope_quantize_fp8": lambda: (
+        [made(7, 4, 8), made(7, 2, 8, seed=1), np.arange(7), made(7, 4, 16, seed=2), made(7, 2, 16, seed=3)], {},
+    ),
+    "rope_varlen": lambda: ([made(7, 4, 16), np.array([0, 3, 7], np.int32), made(7, 2, 16, seed=1)], {}),
+    "rope_varlen_backward": lambda: ([made(7, 4, 16), np.array([0, 3, 7], np.int32), made(7, 2, 16, seed=1)], {}),
     "moba_attention": lambda: (_heads(3, 64), {"block_size": 16, "top_k": 2}),
     "sdpa_variable_block_sparse": lambda: ([*_heads(3, 64), *_variable_blocks()], {}),
     "sdpa_variable_block_sparse_backward": lambda: (
