@@ -322,16 +322,16 @@ class QkNormRopeAppendPlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> QkNormRopeAppendDescriptor:
-        facts = paged_case(draw)
+        facts, form = paged_case(draw), draw.choice(FORMATS)
         d_k = draw.sizes(
             2, 6, 20, 64, 80, 127, 128, rare=tuple(n for n in (300, 600) if n * draw.element.itemsize <= 2048)
         )
+        d_v = draw.sizes(d_k, 0, 2, 64)
+        if form == "int4":
+            d_k, d_v = d_k // 2 * 2, d_v // 2 * 2
+            facts["group_size"] = draw.choice((None, *(n for n in GROUPS if not d_k % n and not d_v % n)))
         partial = 2 * draw.integer(0, d_k // 2) if draw.flag() or d_k % 2 else None
-        facts |= {"num_kv_heads": facts.pop("num_heads"), "d_k": d_k, "d_v": draw.sizes(d_k, 0, 2, 64)}
-        facts["format"] = draw.choice(FORMATS[:3] if d_k % 2 or facts["d_v"] % 2 else FORMATS)
-        if facts["format"] == "int4":
-            sizes = tuple(n for n in GROUPS if not d_k % n and not facts["d_v"] % n)
-            facts["group_size"] = draw.choice((None, *sizes))
+        facts |= {"num_kv_heads": facts.pop("num_heads"), "d_k": d_k, "d_v": d_v, "format": form}
         return QkNormRopeAppendDescriptor(
             **facts, num_heads=draw.integer(0, 5), norm=draw.flag(), rotary_dim=partial,
             pairing=draw.choice(("half", "interleaved")), base=float(draw.sizes(10000, 500)),

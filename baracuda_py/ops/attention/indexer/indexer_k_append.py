@@ -67,7 +67,7 @@ class IndexerKAppendDescriptor(Rotary, Descriptor):
     max_pages: int = extent(0)
     num_indices: int = extent(0)
 
-    table_step = 1  # type: ignore[assignment]  # tables have a column a pair
+    table_step = 1  # tables have a column a pair
 
     def validate(self) -> None:
         super().validate()
@@ -207,7 +207,7 @@ def _geometry(p: Problem) -> Geometry | str:
     values = angle_values(p, None, () if p.cos is None else (p.cos, p.sin), THREADS) | place_values(p)[0]
     values |= {
         "num_tokens": desc.num_tokens, "by_new": [1, 0, 0], "k_stride": p.k.strides[0],
-        "cache_stride": p.k_cache.strides[:-1], "scale_stride": p.k_scales.strides if coded else [0, 0],
+        "cache_stride": p.k_cache.strides[:-1], "scale_stride": [0, 0] if p.k_scales is None else p.k_scales.strides,
         "weight_stride": 0 if p.weight is None else p.weight.strides[0],
         "bias_stride": 0 if p.bias is None else p.bias.strides[0], "eps": desc.eps,
         "unit": max(desc.d, 1) ** -0.5, "d": desc.d,
