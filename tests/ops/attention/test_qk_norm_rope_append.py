@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
+from call_emulated import call
 
 import baracuda_py as bc
 from baracuda_py.core.element import decode
-from baracuda_py.core.preference import PlanPreference
 from baracuda_py.ops.attention.cache.qk_norm_rope_append import QkNormRopeAppendDescriptor, QkNormRopeAppendPlan
-from baracuda_py.testing.emulator import emulated_device, emulating
-from baracuda_py.testing.recording import pointer_view
 
 TOKENS, HEADS, KV, D, DV = 6, 4, 2, 32, 16
 AT: dict[str, Any] = {
@@ -98,12 +97,14 @@ def test_codes_are_those_of_the_appends(form: str, own: bool, norm: dict[str, An
     [(32, 64, 32), (32, 32, None), (64, 128, 64), (6, 10, None), (34, 2, None), (96, 32, 32), (128, 128, 128)],
 )
 @pytest.mark.parametrize("turn", [{}, {"pairing": "interleaved", "rotary_dim": 6}, {"rotary_dim": 6}])
-@pytest.mark.parametrize("emulated", [False, True])
+@pytest.mark.parametrize("by", [None, "float32", "bfloat16"])
 def test_int4_is_what_the_append_of_codes_stores(
-    d: int, dv: int, group: int | None, turn: dict[str, Any], emulated: bool
+    d: int, dv: int, group: int | None, turn: dict[str, Any], by: str | None
 ) -> None:
     """Bytes of two columns that different lanes turn, groups of fewer lanes than a head, and every kind of row."""
-    q, k, v = (draw(TOKENS, n, w, seed=w + n) for n, w in ((HEADS, d), (KV, d), (KV, dv)))
+    kind = np.dtype(getattr(ml_dtypes, by or "float32", "float32"))
+    given = [draw(TOKENS, n, w, seed=w + n).astype(kind) for n, w in ((HEADS, d), (KV, d), (KV, dv))]
+    q, k, v = (x.astype(np.float32) for x in given)
     v[2, 1], v[3, 0, 1], k[4, 1, d // 2] = 0, np.nan, np.inf
     at = {**AT, "format": "int4", "group_size": group}
     got, want = ([np.full((7, KV, 4, n // 2), 0x11, np.uint8) for n in (d, dv)] for _ in range(2))
@@ -111,24 +112,20 @@ def test_int4_is_what_the_append_of_codes_stores(
     facts = {"positions": POSITIONS, **turn}
     turned = apart(q, k, facts, {"norm": False}, (None, None))
     bc.paged_kv_append_quantized(turned[1], v, *want, *wanted, **at)
-    if emulated:
-        y = np.empty_like(q)
+    if by:
+        own = dict(zip(("q", "k", "v"), (x.astype(kind) for x in (q, k, v)), strict=True))
+        y = np.empty_like(own["q"])
         desc = QkNormRopeAppendDescriptor(
             batch_size=3, num_tokens=TOKENS, num_heads=HEADS, num_kv_heads=KV, num_pages=7, page_size=4, d_k=d, d_v=dv,
-            norm=False, format="int4", group_size=group, max_pages=2, element="float32",
+            norm=False, format="int4", group_size=group, max_pages=2, element=by,
             **turn,
         )  # fmt: skip
-        arrays = {
-            "q": q, "k": k, "v": v, "yq": y, "k_cache": got[0], "v_cache": got[1], "k_scales": made[0],
-            "v_scales": made[1], "positions": POSITIONS, **AT,
-        }  # fmt: skip
-        with emulating(1):
-            QkNormRopeAppendPlan(desc, PlanPreference(), emulated_device(9.0)).run(
-                QkNormRopeAppendPlan.args(**{name: pointer_view(x) for name, x in arrays.items()})
-            )
+        outputs = {"yq": y, "k_cache": got[0], "v_cache": got[1], "k_scales": made[0], "v_scales": made[1]}
+        call(QkNormRopeAppendPlan, desc, outputs, **own, positions=POSITIONS, **AT)
     else:
         y = bc.qk_norm_rope_append(q, k, v, *got, k_scales=made[0], v_scales=made[1], norm=False, **facts, **at)
-    np.testing.assert_allclose(y, turned[0], rtol=1e-5, atol=1e-5)
+    step = 2**-8 if by == "bfloat16" else 1e-5
+    np.testing.assert_allclose(y.astype(np.float32), turned[0], rtol=step, atol=step)
     for one, other in zip(made, wanted, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
     np.testing.assert_array_equal(got[1], want[1])
