@@ -182,3 +182,20 @@ def test_what_does_not_go_together_is_refused() -> None:
             bc.qk_norm_rope_append(q, k, v, *caches(kind), POSITIONS, **AT, **facts)
     with pytest.raises(bc.InvalidProblemError, match="page_table"):
         bc.qk_norm_rope_append(q, k, v, *caches(), POSITIONS)
+
+
+@pytest.mark.parametrize("form", ["plain", "int8", "int4"])
+def test_no_tokens_leave_caches_alone(form: str) -> None:
+    """The kernel has a block then, too, and the tables name cells of sequences that have tokens already."""
+    q, k, v = (np.zeros((0, n, D), np.float32) for n in (HEADS, KV, KV))
+    kind = {"plain": np.float32, "int8": np.int8, "int4": np.uint8}[form]
+    held = [np.full((7, KV, 4, D // 2 if form == "int4" else D), 0x11, kind) for _ in range(2)]
+    made = {"k_scales": scales()[0], "v_scales": scales()[1]} if form != "plain" else {}
+    desc = QkNormRopeAppendDescriptor(
+        batch_size=3, num_tokens=0, num_heads=HEADS, num_kv_heads=KV, num_pages=7, page_size=4, d_k=D, d_v=D,
+        format=form, num_indices=6, element="float32",
+    )  # fmt: skip
+    tables = {"kv_indices": np.arange(6), "kv_indptr": np.arange(0, 7, 2), "kv_last_page_len": np.array([1, 2, 4])}
+    outputs = {"yq": q.copy(), "k_cache": held[0], "v_cache": held[1], **made}
+    call(QkNormRopeAppendPlan, desc, outputs, q=q, k=k, v=v, positions=np.zeros(0, int), **tables)
+    assert all((x == 0x11).all() for x in held) and all((x == 5).all() for x in made.values())

@@ -252,6 +252,7 @@ def _geometry(p: Problem) -> Geometry | str:
         "scale_strides": [list(v.strides) for v in (p.k_scales, p.v_scales)] if own else [],
         "rotary_units": counts[0], "copy_units": counts[1], "units": sum(counts), "head_dim": desc.d_k,
         "value_units": value_units, "value_dim": desc.d_v, "norm": desc.norm,
+        "seq_len": desc.num_tokens,  # of none the only block has nothing to do
         "format": CODES.index(desc.code), "by_new": [1, 0, 0], "groups": [desc.k_groups, desc.v_groups],
         "columns": [desc.group_size or d for d in (desc.d_k, desc.d_v)],
         "rows_at": max(values["side_rows"]) * desc.rotary + desc.d_k, "row_pitch": -(-max(desc.d_k, desc.d_v) // 4) * 4,
