@@ -17,6 +17,12 @@ page_table = np.array([[0, 2], [5, 1]], dtype=np.int32)
 """
 
 LATENT: dict[str, str] = {
+    "indexer_k_append": f"""{_RNG}k = rng.standard_normal((3, 128), dtype=np.float32)
+k_cache, k_scales = np.zeros((6, 4, 128), dtype=np.uint8), np.zeros((6, 4), dtype=np.float32)
+positions, slots = np.array([4, 0, 9]), np.array([20, 4, 13])
+bc.indexer_k_append(
+    k, k_cache, k_scales, positions=positions, slot_mapping=slots, rotary_dim=64, power_of_two=True
+)""",
     "indexer_logits": f"{_INDEXER}logits = bc.indexer_logits(q, k, w, starts=starts, ends=ends)",
     "indexer_topk": f"{_INDEXER}indices = bc.indexer_topk(q, k, w, starts=starts, ends=ends, top_k=2)",
     "mla_decode": f"""{_LATENTS}q = rng.standard_normal((2, 1, 4, 24), dtype=np.float32)

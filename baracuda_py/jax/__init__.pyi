@@ -44,6 +44,7 @@ from baracuda_py import dot_product_attention as dot_product_attention
 from baracuda_py import flash_decoding as flash_decoding
 from baracuda_py import hstu_attention as hstu_attention
 from baracuda_py import hstu_attention_backward as hstu_attention_backward
+from baracuda_py import indexer_k_append as indexer_k_append
 from baracuda_py import indexer_logits as indexer_logits
 from baracuda_py import indexer_topk as indexer_topk
 from baracuda_py import kv_cache_append as kv_cache_append

@@ -1,9 +1,10 @@
 // qk_norm_rope_append   y = R(rms_norm(q) weight); in their cells of a paged cache R(rms_norm(k) weight2) and v.
 //
 // Blocks and lanes are those of qk_norm_rope.cu, values a third side without a norm and angles. The lanes that walk the
-// heads of a token find its cell while the first head's chunks are in flight. CODED: a head is stored as codes; its largest
-// size, where its scale is made of it, is a maximum over the lanes. What is rounded to the caches' element or to codes
-// was never rounded before. Sums run as in qk_norm_rope.cu. Tokens without a cell are skipped, their queries are not.
+// heads of a token find its cell while the first head's chunks are in flight. PER_BYTE: 0, or how many codes a byte has, where
+// a head is stored as codes; its largest size, where its scale is made of it, is a maximum over the lanes. What is rounded
+// to the caches' element or to codes was never rounded before. Sums run as in qk_norm_rope.cu. Tokens without a cell are
+// skipped, their queries are not.
 #include "attention/cache/paged_places.cuh"
 #include "attention/cache/quantized_group.cuh"
 #include "attention/rope/heads.cuh"
@@ -66,9 +67,47 @@ BARACUDA_D void store_codes(const P& p, const L& lane, int cache, int head, bool
   });
 }
 
+// Stores a head as bytes of two codes of int4, and the scale of each group of its columns, `apart` from one another. The
+// columns, those that the lane holds of them in z, pass through a row of shared memory: those of a byte and of a group may
+// be of different lanes. Lanes then take pieces of N columns, all of a group's or as many as there are, and where some are
+// left the groups behind it.
+template <bool WIDE, int HELD, int V, class L, class P>
+BARACUDA_D void store_halves(const P& p, const L& lane, int cache, bool mine, const Head<u8>& to, float* scales,
+                             i64 apart, float* row, const Vec<float, V> (&z)[HELD][2]) {
+  constexpr int N = WIDE ? V : 2;
+  const Head<float> held{row, 1};
+#pragma unroll
+  for (int u = 0; u < HELD; ++u) {
+    held.template store_at<WIDE, V>(lane.at[u].col[0], lane.at[u].exist[0], z[u][0]);
+    held.template store_at<WIDE, V>(lane.at[u].col[1], lane.at[u].exist[1], z[u][1]);
+  }
+  __syncwarp();
+  const int groups = p.groups[cache], columns = p.columns[cache], pieces = columns / N;
+  const int bits = p.lane_bits[cache], own = static_cast<int>(threadIdx.x) & (p.lanes - 1);
+  const int side = 1 << bits, first = own >> bits, number = own & (side - 1);  // lanes of a group
+  const auto piece = [&](int group, int c) { return held.template load_at<true, N>(group * columns + c * N, N); };
+#pragma unroll 1
+  for (int base = 0; base < groups; base += p.lanes >> bits) {  // the same for all of the warp, as they exchange
+    const int group = base + first;
+    const bool there = mine && group < groups;
+    float most = 0;
+    for (int c = number; there && c < pieces; c += side)
+      most = math::maximum(most, quantize::most_of(piece(group, c), N));
+    most = quantize::block_most(most, side);
+    if (!there) continue;
+    const float scale = quantized_group::scale_of<code_s4>(most);
+    if (number == 0) scales[group * apart] = scale;
+    for (int c = number; c < pieces; c += side) {
+      const auto codes = quantized_group::codes_of<code_s4>(piece(group, c), scale, most);
+      to.template store_at<WIDE, N / 2>((group * columns + c * N) / 2, N / 2, codes);
+    }
+  }
+  __syncwarp();  // the next head takes the row
+}
+
 }  // namespace qk
 
-template <class T, bool INTERLEAVED, bool WIDE, int HELD, bool CODED>
+template <class T, bool INTERLEAVED, bool WIDE, int HELD, int PER_BYTE>
 BARACUDA_D void qk_norm_rope_append(const QkNormRopeAppendParams& p) {
   using A = acc_t<T>;
   constexpr int V = vec_elems<T>;
@@ -133,12 +172,17 @@ BARACUDA_D void qk_norm_rope_append(const QkNormRopeAppendParams& p) {
       }
       lane.turn(z[u], u, turns[u], false);
     }
-    if (CODED && side > 0) {
+    if (PER_BYTE > 0 && side > 0) {
       u8* const bytes = static_cast<u8*>(into) + out_at + head * to[1];
-      const i64(&n)[3] = p.scale_strides[cache];
+      const i64(&n)[4] = p.scale_strides[cache];
       float* scales = static_cast<float*>(values ? p.v_scales : p.k_scales);
       if (scales != nullptr) scales += page * n[0] + head * n[1] + cell * n[2];
-      qk::store_codes<WIDE, HELD, V>(p, lane, cache, head, mine, qk::Head<u8>{bytes, to[3]}, scales, z);
+      if constexpr (PER_BYTE == 2) {
+        A* const row = weights + p.rows_at + group * p.row_pitch;
+        qk::store_halves<WIDE, HELD, V>(p, lane, cache, mine, qk::Head<u8>{bytes, to[3]}, scales, n[3], row, z);
+      } else {
+        qk::store_codes<WIDE, HELD, V>(p, lane, cache, head, mine, qk::Head<u8>{bytes, to[3]}, scales, z);
+      }
     } else {
       const qk::Head<T> out{static_cast<T*>(into) + out_at + head * to[1], to[3]};
 #pragma unroll

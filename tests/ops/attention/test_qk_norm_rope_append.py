@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
+from call_emulated import call
 
 import baracuda_py as bc
 from baracuda_py.core.element import decode
+from baracuda_py.ops.attention.cache.qk_norm_rope_append import QkNormRopeAppendDescriptor, QkNormRopeAppendPlan
 
 TOKENS, HEADS, KV, D, DV = 6, 4, 2, 32, 16
 AT: dict[str, Any] = {
@@ -30,8 +33,8 @@ def caches(kind: Any = np.float32, dv: int = DV) -> list[np.ndarray]:
     return [np.full((7, KV, 4, d), 0x11, kind) for d in (D, dv)]
 
 
-def scales() -> list[np.ndarray]:
-    return [np.full((7, KV, 4, 1), 5, np.float32) for _ in range(2)]
+def scales(groups: tuple[int, int] = (1, 1)) -> list[np.ndarray]:
+    return [np.full((7, KV, 4, n), 5, np.float32) for n in groups]
 
 
 def apart(q: Any, k: Any, turn: dict[str, Any], norm: dict[str, Any], weights: Any) -> Any:
@@ -90,6 +93,49 @@ def test_codes_are_those_of_the_appends(form: str, own: bool, norm: dict[str, An
 
 
 @pytest.mark.parametrize(
+    ("d", "dv", "group"),
+    [(32, 64, 32), (32, 32, None), (64, 128, 64), (6, 10, None), (34, 2, None), (96, 32, 32), (128, 128, 128)],
+)
+@pytest.mark.parametrize("turn", [{}, {"pairing": "interleaved", "rotary_dim": 6}, {"rotary_dim": 6}])
+@pytest.mark.parametrize("by", [None, "float32", "bfloat16"])
+def test_int4_is_what_the_append_of_codes_stores(
+    d: int, dv: int, group: int | None, turn: dict[str, Any], by: str | None
+) -> None:
+    """Bytes of two columns that different lanes turn, groups of fewer lanes than a head, and every kind of row."""
+    kind = np.dtype(getattr(ml_dtypes, by or "float32", "float32"))
+    given = [draw(TOKENS, n, w, seed=w + n).astype(kind) for n, w in ((HEADS, d), (KV, d), (KV, dv))]
+    q, k, v = (x.astype(np.float32) for x in given)
+    v[2, 1], v[3, 0, 1], k[4, 1, d // 2] = 0, np.nan, np.inf
+    at = {**AT, "format": "int4", "group_size": group}
+    got, want = ([np.full((7, KV, 4, n // 2), 0x11, np.uint8) for n in (d, dv)] for _ in range(2))
+    made, wanted = (scales((1, 1) if group is None else (d // group, dv // group)) for _ in range(2))
+    facts = {"positions": POSITIONS, **turn}
+    turned = apart(q, k, facts, {"norm": False}, (None, None))
+    bc.paged_kv_append_quantized(turned[1], v, *want, *wanted, **at)
+    if by:
+        own = dict(zip(("q", "k", "v"), (x.astype(kind) for x in (q, k, v)), strict=True))
+        y = np.empty_like(own["q"])
+        desc = QkNormRopeAppendDescriptor(
+            batch_size=3, num_tokens=TOKENS, num_heads=HEADS, num_kv_heads=KV, num_pages=7, page_size=4, d_k=d, d_v=dv,
+            norm=False, format="int4", group_size=group, max_pages=2, element=by,
+            **turn,
+        )  # fmt: skip
+        outputs = {"yq": y, "k_cache": got[0], "v_cache": got[1], "k_scales": made[0], "v_scales": made[1]}
+        call(QkNormRopeAppendPlan, desc, outputs, **own, positions=POSITIONS, **AT)
+    else:
+        y = bc.qk_norm_rope_append(q, k, v, *got, k_scales=made[0], v_scales=made[1], norm=False, **facts, **at)
+    step = 2**-8 if by == "bfloat16" else 1e-5
+    np.testing.assert_allclose(y.astype(np.float32), turned[0], rtol=step, atol=step)
+    for one, other in zip(made, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+    np.testing.assert_array_equal(got[1], want[1])
+    codes = [np.stack([c[0] & 15, c[0] >> 4]).astype(int) for c in (got, want)]
+    apart_by = (codes[0] - codes[1] + 8) % 16 - 8
+    assert abs(apart_by).max() <= 1 and (apart_by != 0).mean() < 0.01
+    assert (got[0] == 0x11).any()
+
+
+@pytest.mark.parametrize(
     "sections", [{"mrope_section": (4, 6, 6)}, {"mrope_section": (6, 5, 5), "mrope_interleaved": True}]
 )
 def test_positions_along_several_axes(sections: dict[str, Any]) -> None:
@@ -126,10 +172,30 @@ def test_what_does_not_go_together_is_refused() -> None:
         (np.float32, made, "k_scales"), (np.int8, {"format": "int8"}, "k_scales"),
         (np.uint8, codes | {"k_scales": made["k_scales"]}, "k_scales"),
         (np.uint8, codes | made | heads, "k_head_scale"),
-        (np.float32, weight, "q_weight"), (np.float32, {"format": "int4"}, "format"),
+        (np.float32, weight, "q_weight"), (np.uint8, {"format": "int4"}, "k_bytes"),
+        (np.float32, {"group_size": 32}, "group_size"),
+        (np.int8, {"format": "int8", "group_size": 16} | made, "scale a"),
+        (np.uint8, {"format": "int4", "group_size": 16} | made, "group_size"),
         (np.float32, {"mrope_section": (8, 8)}, "positions"), (np.float32, codes, "k_cache"),
     ):  # fmt: skip
         with pytest.raises((bc.InvalidProblemError, bc.UnsupportedError), match=match):
             bc.qk_norm_rope_append(q, k, v, *caches(kind), POSITIONS, **AT, **facts)
     with pytest.raises(bc.InvalidProblemError, match="page_table"):
         bc.qk_norm_rope_append(q, k, v, *caches(), POSITIONS)
+
+
+@pytest.mark.parametrize("form", ["plain", "int8", "int4"])
+def test_no_tokens_leave_caches_alone(form: str) -> None:
+    """The kernel has a block then, too, and the tables name cells of sequences that have tokens already."""
+    q, k, v = (np.zeros((0, n, D), np.float32) for n in (HEADS, KV, KV))
+    kind = {"plain": np.float32, "int8": np.int8, "int4": np.uint8}[form]
+    held = [np.full((7, KV, 4, D // 2 if form == "int4" else D), 0x11, kind) for _ in range(2)]
+    made = {"k_scales": scales()[0], "v_scales": scales()[1]} if form != "plain" else {}
+    desc = QkNormRopeAppendDescriptor(
+        batch_size=3, num_tokens=0, num_heads=HEADS, num_kv_heads=KV, num_pages=7, page_size=4, d_k=D, d_v=D,
+        format=form, num_indices=6, element="float32",
+    )  # fmt: skip
+    tables = {"kv_indices": np.arange(6), "kv_indptr": np.arange(0, 7, 2), "kv_last_page_len": np.array([1, 2, 4])}
+    outputs = {"yq": q.copy(), "k_cache": held[0], "v_cache": held[1], **made}
+    call(QkNormRopeAppendPlan, desc, outputs, q=q, k=k, v=v, positions=np.zeros(0, int), **tables)
+    assert all((x == 0x11).all() for x in held) and all((x == 5).all() for x in made.values())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
+from call_emulated import call
 
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.errors import InvalidProblemError
@@ -76,6 +78,73 @@ def test_positions_frequencies_and_tables():
     np.testing.assert_allclose(k_cache, expected[1], atol=1e-14)
     with pytest.raises(InvalidProblemError, match="cos and sin go together"):
         rope_kv_append(q, k, v, offsets, k_cache, v_cache, cos=tables["cos"])
+
+
+SECTIONS = [
+    {"mrope_section": (1, 2, 1)},
+    {"mrope_section": (2, 1, 1), "mrope_interleaved": True},
+    {"mrope_section": (2, 1), "rotary_dim": 6},
+    {"mrope_section": (0, 4, 0)},
+    {"mrope_section": (4,)},
+]
+
+
+@pytest.mark.parametrize("sections", SECTIONS)
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_positions_along_several_axes(sections, pairing, batch):
+    """Of one sample or of all; keys still go where the offsets say."""
+    q, k, v, k_cache, v_cache = problem()
+    offsets, options = np.array([0, 6, 3]), {"pairing": pairing, **sections}
+    positions = RNG.integers(0, 99, (len(sections["mrope_section"]), batch, 5))
+    expected = in_two_steps(q, k, v, offsets, k_cache, v_cache, positions, **options)
+    y = rope_kv_append(q, k, v, offsets, k_cache, v_cache, positions, **options)
+    for got, wanted in zip((y, k_cache, v_cache), expected, strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
+def test_one_position_along_all_axes_is_a_position():
+    q, k, v, k_cache, v_cache = problem()
+    offsets, positions, caches = np.array([0, 6, 3]), RNG.integers(0, 99, (3, 5)), problem()[3:]
+    y = rope_kv_append(q, k, v, offsets, k_cache, v_cache, positions)
+    kept = k_cache.copy()
+    for section in ((1, 1, 2), (4, 0, 0)):
+        along = np.stack([positions] * 3)
+        again = rope_kv_append(q, k, v, offsets, k_cache, v_cache, along, mrope_section=section)
+        np.testing.assert_array_equal(again, y)
+        np.testing.assert_array_equal(k_cache, kept)
+    for given, options, match in (
+        (None, {"mrope_section": (2, 1, 1)}, "positions must be given"),
+        (positions, {"mrope_section": (2, 1, 1)}, "positions must be given"),
+        (np.stack([positions] * 3), {"mrope_section": (2, 1, 2)}, "sum is 4"),
+        (np.stack([positions] * 2), {"mrope_section": (2, 1, 1)}, "positions"),
+        (positions, {"mrope_interleaved": True}, "goes with mrope_section"),
+    ):
+        with pytest.raises(InvalidProblemError, match=match):
+            rope_kv_append(q, k, v, offsets, *caches, given, **options)
+
+
+@pytest.mark.parametrize("element", ["float32", "bfloat16", "float64"])
+@pytest.mark.parametrize(
+    "sections", [{"mrope_section": (16, 24, 24)}, {"mrope_section": (24, 20, 20), "mrope_interleaved": True}]
+)
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+def test_kernels_turn_by_several_axes(element, sections, pairing):
+    kind = np.dtype(getattr(ml_dtypes, element, element))
+    q, k, v, k_cache, v_cache = problem(batch=2, new=3, d_k=128, d_v=128, dtype=kind)
+    offsets, positions = np.array([7, 2]), RNG.integers(0, 99999, (3, 2, 3))
+    wide = [x.astype(np.float64) for x in (q, k, v, k_cache, v_cache)]
+    expected = in_two_steps(*wide[:3], offsets, *wide[3:], positions, pairing=pairing, **sections)
+    desc = RopeKvAppendDescriptor(
+        batch_size=2, num_heads=4, num_kv_heads=2, new_len=3, max_cache_len=11, d_k=128, d_v=128, pairing=pairing,
+        element=element, **sections,
+    )  # fmt: skip
+    outputs = {"y": np.zeros_like(q), "k_cache": k_cache, "v_cache": v_cache}
+    given = {"q": q, "k_new": k, "v_new": v, "cache_offsets": offsets, "positions": positions}
+    made = call(RopeKvAppendPlan, desc, outputs, **given)
+    size = {"float32": 1e-6, "bfloat16": 2**-8, "float64": 1e-9}[element]
+    for got, wanted in zip(made.values(), expected, strict=True):
+        np.testing.assert_allclose(got.astype(np.float64), wanted, rtol=size, atol=size)
 
 
 OUTSIDE = np.array([0, -2, 9, 11, -5, 2**63 - 1, -(2**63), 2**62])

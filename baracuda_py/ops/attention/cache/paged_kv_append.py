@@ -103,6 +103,17 @@ def append_params(name: str, **more: str | int) -> Params:
 PARAMS = append_params("PagedKvAppendParams")
 
 
+def check_places(desc: Any, views: Mapping[str, Any], new: str) -> None:
+    """Refuse tables, or slots, of the tokens of the operand `new` that do not go together."""
+    there = {name for name in APPEND_TABLES if views[name] is not None}
+    if "slot_mapping" not in there:
+        check_new_tokens(desc, views, new)
+    elif len(there) > 1:
+        raise InvalidProblemError(
+            f"slot_mapping says where every token goes; leave out {', '.join(sorted(there - {'slot_mapping'}))}"
+        )
+
+
 def place_values(p: Problem) -> tuple[dict[str, Any], int]:
     """What `attention/cache/paged_places.cuh` reads but `by_new`, and the largest of the numbers that it counts to."""
     desc = p.desc
@@ -264,14 +275,7 @@ class PagedKvAppendPlan(Plan):
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
-        there = {name for name in APPEND_TABLES if views[name] is not None}
-        if "slot_mapping" in there:
-            if len(there) > 1:
-                raise InvalidProblemError(
-                    f"slot_mapping says where every token goes; leave out {', '.join(sorted(there - {'slot_mapping'}))}"
-                )
-            return
-        check_new_tokens(desc, views, "k_new")
+        check_places(desc, views, "k_new")
 
     @staticmethod
     def case(draw: Any) -> PagedKvAppendDescriptor:

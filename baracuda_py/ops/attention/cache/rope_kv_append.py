@@ -21,8 +21,8 @@ from . import kv_cache_append
 from ..layouts import Layouts, check_heads
 from ..rope.rope import RopePlan, is_wide, kernels, rotation, rotation_geometry, rotation_params
 from ..rope.rotary import (
-    TABLES, Rotary, angles, angles_in_torch, check_tokens, frequencies_operand, positions_operand, rotate,
-    rotate_in_torch, table_operand, tables_field,
+    TABLES, Rotary, angles, angles_in_torch, check_tokens, frequencies_operand, interleaved_field, positions_operand,
+    random_sections, rotate, rotate_in_torch, section_field, table_operand, tables_field,
 )  # fmt: skip
 from ....core.benchmark import BYTES, Benchmark
 
@@ -33,7 +33,8 @@ NAMES = ("q", "y", "k_new", "k_cache", "v_new", "v_cache")  # what stands for x,
 class RopeKvAppendDescriptor(Rotary, Descriptor):
     """new_len rows of num_heads queries and num_kv_heads keys (d_k columns) and values (d_v columns).
 
-    The caches have max_cache_len rows; rotary_dim, pairing, base and table_shape are those of `RopeDescriptor`.
+    The caches have max_cache_len rows; rotary_dim, pairing, base, table_shape, mrope_section and mrope_interleaved are
+    those of `RopeDescriptor`.
     """
 
     batch_size: int = extent()
@@ -47,6 +48,8 @@ class RopeKvAppendDescriptor(Rotary, Descriptor):
     pairing: str = choice(("half", "interleaved"), "half")
     base: float = number(10000.0, above=0.0)
     table_shape: tuple[int, ...] = tables_field()
+    mrope_section: tuple[int, ...] = section_field()
+    mrope_interleaved: bool = interleaved_field()
     element: ElementKind = element()
 
     @property
@@ -63,7 +66,8 @@ class RopeKvAppendDescriptor(Rotary, Descriptor):
 @dataclass(slots=True, kw_only=True)
 class RopeKvAppendArgs(Args):
     """Row l of sample b goes to row cache_offsets[b] + l of the caches, and that is its position unless `positions`,
-    [new_len] or [batch_size, new_len], says otherwise. The offsets are read, not advanced.
+    [new_len] or [batch_size, new_len], says otherwise; with mrope_section positions are [axes, batch_size or 1,
+    new_len] and must be given. The offsets are read, not advanced.
 
     `inv_freq`, `cos`, `sin` and `scale` are those of `RopeArgs`. y may be q.
     """
@@ -192,6 +196,7 @@ class RopeKvAppendPlan(Plan):
             d_v=draw.choice((d_k, 0, 1, 24, 64, 192)),
             rotary_dim=rotary, pairing=draw.choice(("half", "interleaved")), base=draw.sizes(10000, 500, 1000000),
             table_shape=draw.choice((None, (new_len, columns), (1, 1, new_len, columns))), element=draw.element,
+            **random_sections(draw, columns // 2),
         )  # fmt: skip
 
     check = RopePlan.check
