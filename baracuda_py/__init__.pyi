@@ -3741,7 +3741,7 @@ def hstack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, prefe
 def identity(n: int, element: Any = None, *, like: Any = None) -> Array:
     """The n × n identity (numpy.identity)."""
 def ifftshift(x: Array, axis: int | Sequence[int] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """What `fftshift` undoes: x with its middle moved to the front of `axis`, rolled by -(n // 2) (torch's ifftshift)."""
+    """x with the middle of `axis` moved to its front, which undoes `fftshift` (torch.fft.ifftshift)."""
 def im2col(x: Array, kernel_size: int | Sequence[int], dilation: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, stride: int | Sequence[int] = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The windows of images as columns (torch.nn.functional.unfold); see `Im2colPlan`."""
 def index_in_dim(x: Array, index: int, axis: int = 0, keepdims: bool = True) -> Array:
@@ -5099,7 +5099,7 @@ def pdist_backward(dy: A, x: Array, y: Array, *, rows: int = ..., features: int 
 def poly(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The polynomial with n roots x, (z - x[0]) (z - x[1]) …: n + 1 coefficients, the first of them 1 (numpy.poly)."""
 def polyadd(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The sum of two polynomials, max(n, m) coefficients of n and m (numpy.polyadd); zeros go before the shorter one."""
+    """The sum of two polynomials, max(n, m) coefficients of n and m (numpy.polyadd): zeros go before the fewer."""
 def polyder(p: Array, m: int = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The m-th derivative, n - m coefficients of n and none of fewer (numpy.polyder); two launches at most."""
 def polydiv(u: Array, v: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:

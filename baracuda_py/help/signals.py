@@ -39,6 +39,7 @@ y, mean, rstd = bc.native_group_norm(x, 2)""",
 bias = rng.standard_normal((1, 1, 2, 6, 6), dtype=np.float32)
 y = bc.triangle_attention(q, k, v, bias)""",
     "triangle_multiplication": f'{_PAIRS}z = bc.triangle_multiplication(a, b, "incoming")',
-    "triangle_multiplicative_update": f"""{_PAIRS}p_in, g_in, p_out, g_out = rng.standard_normal((4, 8, 8), dtype=np.float32)
+    "triangle_multiplicative_update": f"""{_PAIRS}weights = rng.standard_normal((4, 8, 8), dtype=np.float32)
+p_in, g_in, p_out, g_out = weights
 y = bc.triangle_multiplicative_update(a, p_in, g_in, p_out[:, :4], g_out)""",
 }

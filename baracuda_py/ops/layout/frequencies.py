@@ -59,5 +59,5 @@ def fftshift(x: Array, axis: Any = None, *, out: Any = None, stream: Any = None,
 
 @entry(PadPlan)
 def ifftshift(x: Array, axis: Any = None, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
-    """What `fftshift` undoes: x with its middle moved to the front of `axis`, rolled by -(n // 2) (torch's ifftshift)."""
+    """x with the middle of `axis` moved to its front, which undoes `fftshift` (torch.fft.ifftshift)."""
     return _shifted(x, axis, -1, {"out": out, "stream": stream, "preference": preference})

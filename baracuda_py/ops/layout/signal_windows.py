@@ -18,7 +18,7 @@ from ...calls.exported import exported
 from ...core.arrays import read
 from ...core.views import shape_of
 from ...expressions.elementwise import elementwise
-from .creation import arange, ones
+from .creation import arange
 from .made import kind_of
 
 
@@ -35,7 +35,7 @@ def over_places(n: int, text: str, element: Any, like: Any, out: Any, /, **numbe
     if out is not None and shape_of(out, "out") != (n,):
         raise InvalidProblemError(f"out must have shape {(n,)}, got {shape_of(out, 'out')}")
     places = arange(n, element=ElementKind.F64, like=like if out is None else out)
-    return _formula(text, str(kind))(i=places, **numbers, out=out)  # type: ignore[no-any-return]
+    return _formula(text, str(kind))(i=places, **numbers, out=out)
 
 
 def _length(n: Any, sym: Any) -> tuple[int, int]:

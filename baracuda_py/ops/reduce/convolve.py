@@ -57,7 +57,7 @@ class _Cut(NamedTuple):
     """The outputs of the full convolution of shapes n and m that a mode keeps: where they begin, and how many."""
 
     first: Shape
-    count: Shape
+    extent: Shape
 
 
 def _cut(n: Shape, m: Shape, mode: str, correlated: bool) -> _Cut:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 from ...core import Array, ElementKind
@@ -57,10 +58,10 @@ def detrend(
 ) -> Any:  # fmt: skip
     """x less the line that fits it best along `axis`, or less its mean (scipy.signal.detrend), of floats.
 
-    type: "linear", less m + b (i - (n - 1) / 2) with m the mean and b the slope of least squares; "constant", less m. bp:
-    places at which the axis is cut, each piece having a line of its own (linear only). Sums are in float32 at least,
-    about the mean. Two launches for "constant", four for "linear"; 16-bit floats take one more, pieces as many each and
-    one that joins them.
+    type: "linear", less m + b (i - (n - 1) / 2) with m the mean and b the slope of least squares; "constant", less m.
+    bp: places at which the axis is cut, each piece having a line of its own (linear only). Sums are in float32 at
+    least, about the mean. Two launches for "constant", four for "linear"; 16-bit floats take one more, pieces as many
+    each and one that joins them.
     """
     options = {"stream": stream, "preference": preference}
     kind, shape = read(x, "x").element, shape_of(x, "x")
@@ -75,15 +76,15 @@ def detrend(
     ends = sorted({0, n, *cuts}) if linear else [0, n]
     if len(ends) <= 2:
         return _without(x, along, kind, linear, out, options)
-    pieces = [part(x, along, start, stop) for start, stop in zip(ends, ends[1:], strict=False)]
+    pieces = [part(x, along, start, stop) for start, stop in pairwise(ends)]
     made = [_without(piece, along, kind, linear, None, options) for piece in pieces]
     return concat(made, axis=along, out=out, **options)
 
 
 @entry(ReduceBackwardPlan)
 def detrend_backward(
-    dy: Array, x: Array | None = None, axis: int = -1, type: str = "linear", bp: Any = 0, *, out: Any = None, stream: Any = None,
-    preference: Any = None,
+    dy: Array, x: Array | None = None, axis: int = -1, type: str = "linear", bp: Any = 0, *, out: Any = None,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """dx of `detrend`, which is dy detrended: what it takes away is a projection, symmetric. x is not looked at."""
     del x

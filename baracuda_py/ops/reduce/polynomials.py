@@ -62,12 +62,12 @@ def _sides(a: Any, b: Any, options: Any) -> tuple[Any, Any]:
     n, m = coefficients(a, "a"), coefficients(b, "b")
     return tuple(
         pad(x, [(max(n, m) - count, 0)], **options) if count < max(n, m) else x for x, count in ((a, n), (b, m))
-    )  # type: ignore[return-value]
+    )
 
 
 @entry(BinaryPlan)
 def polyadd(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
-    """The sum of two polynomials, max(n, m) coefficients of n and m (numpy.polyadd); zeros go before the shorter one."""
+    """The sum of two polynomials, max(n, m) coefficients of n and m (numpy.polyadd): zeros go before the fewer."""
     options = {"stream": stream, "preference": preference}
     return add(*_sides(a, b, options), out=out, **options)
 
@@ -165,8 +165,8 @@ def polyint(
 def poly(x: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """The polynomial with n roots x, (z - x[0]) (z - x[1]) …: n + 1 coefficients, the first of them 1 (numpy.poly).
 
-    x [n], floats or complex numbers; the matrix that numpy.poly takes, too, needs eigenvalues. Halves of the factors are
-    multiplied with each other, log₂ n times, in x's element. Complex coefficients stay so where NumPy's become real.
+    x [n], floats or complex numbers; the matrix that numpy.poly takes, too, needs eigenvalues. Halves of the factors
+    are multiplied with each other, log₂ n times, in x's element. Complex coefficients stay so; NumPy's may become real.
     """
     options = {"stream": stream, "preference": preference}
     shape, kind = shape_of(x, "x"), inexact(x, "x")

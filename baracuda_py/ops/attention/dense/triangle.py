@@ -96,11 +96,12 @@ def triangle_attention(
     facts: dict[str, Any] = {"scale": scale, **options}
     if out is not None:
         facts["out"] = reshaped(out, (batch * rows, *shape[-3:]), "out")
-    given = [_rows(x, name) for x, name in zip(held, "qkv", strict=True)]
+    first, second, third = (_rows(x, name) for x, name in zip(held, "qkv", strict=True))
     if bias is None or (batch == 1 and mask is None):
-        y = flash_sdpa(*given, mask if bias is None else bias, **facts)
+        y = flash_sdpa(first, second, third, mask if bias is None else bias, **facts)
     else:
-        y = flash_sdpa(*given, mask, score="s + bias[b // rows, h, q, k]", bias=bias, rows=max(rows, 1), **facts)
+        facts |= {"score": "s + bias[b // rows, h, q, k]", "bias": bias, "rows": max(rows, 1)}
+        y = flash_sdpa(first, second, third, mask, **facts)
     return reshaped(y, shape, "y") if out is None else out
 
 
@@ -120,7 +121,7 @@ def triangle_multiplication(
 ) -> Any:  # fmt: skip
     """z[i, j, c] = Σ_k a[i, k, c] b[j, k, c], or "incoming" Σ_k a[k, i, c] b[k, j, c], of edges of pairs [*, N, N, C].
 
-    The product in the triangle updates of Jumper et al. 2021, algorithms 11 and 12, one matrix product for each channel,
+    The product in the triangle updates of Jumper et al. 2021, algorithms 11 and 12, a matrix product for each channel:
     by `einsum`, which says what is copied. `triangle_multiplicative_update` is the whole update. Gradients of both.
     """
     equation = _equation(direction)
@@ -145,11 +146,11 @@ def triangle_multiplicative_update(
 ) -> Any:  # fmt: skip
     """The triangle update of pairs x [*, N, N, C] by multiplication (Jumper et al. 2021, algorithms 11 and 12).
 
-    x' = layer_norm(x); (a, b) = mask · sigmoid(x' G_inᵀ) · (x' P_inᵀ), halves of 2 H channels; z = `triangle_multiplication`
-    of a and b; y = sigmoid(x' G_outᵀ) · (layer_norm(z) P_outᵀ). p_in_weight and g_in_weight [2 H, C], p_out_weight
-    [C', H], g_out_weight [C', C], biases to match; weights and biases of the norms [C] and [H], none by default; mask
-    [*, N, N] of x's element. The residual is the caller's. Nine launches and what `einsum` copies; gradients of all.
-    cuEquivariance has the same weights and names them so.
+    x' = layer_norm(x); (a, b) = mask · sigmoid(x' G_inᵀ) · (x' P_inᵀ), halves of 2 H channels; z is the
+    `triangle_multiplication` of a and b; y = sigmoid(x' G_outᵀ) · (layer_norm(z) P_outᵀ). p_in_weight and g_in_weight
+    [2 H, C], p_out_weight [C', H], g_out_weight [C', C], biases to match; weights and biases of the norms [C] and [H],
+    none by default; mask [*, N, N] of x's element. The residual is the caller's. Nine launches and what `einsum`
+    copies; gradients of all. cuEquivariance has the same weights and names them so.
     """
     options = {"stream": stream, "preference": preference}
     shape = shape_of(x, "x")
@@ -158,17 +159,16 @@ def triangle_multiplicative_update(
     _equation(direction)
     if len(sizes := shape_of(p_in_weight, "p_in_weight")) != 2 or sizes[0] % 2:
         raise InvalidProblemError(f"p_in_weight must have shape [2 H, C], got {sizes}")
-    given = {"p": p_in_weight, "g": g_in_weight}
     if mask is not None:
         if shape_of(mask, "mask") != shape[:-1]:
             raise InvalidProblemError(f"mask must have shape {shape[:-1]}, got {shape_of(mask, 'mask')}")
         mask = with_axis(mask, len(shape) - 1, "mask")
     normed = layer_norm(x, norm_in_weight, norm_in_bias, normalized_shape=shape[-1:], eps=eps, **options)
-    given = {"p": linear(normed, p_in_weight, p_in_bias, **options), "g": linear(normed, g_in_weight, g_in_bias, **options)}
-    edges = _gated(mask is not None)(**given, **({} if mask is None else {"m": mask}), **options)
+    p, g = linear(normed, p_in_weight, p_in_bias, **options), linear(normed, g_in_weight, g_in_bias, **options)
+    edges = _gated(mask is not None)(p=p, g=g, **({} if mask is None else {"m": mask}), **options)
     last, half = len(shape) - 1, sizes[0] // 2
     a, b = part(edges, last, 0, half), part(edges, last, half, 2 * half)
     z = triangle_multiplication(a, b, direction, **options)
     z = layer_norm(z, norm_out_weight, norm_out_bias, normalized_shape=(half,), eps=eps, **options)
-    given = {"p": linear(z, p_out_weight, p_out_bias, **options), "g": linear(normed, g_out_weight, g_out_bias, **options)}
-    return _gated(False)(**given, out=out, **options)
+    p, g = linear(z, p_out_weight, p_out_bias, **options), linear(normed, g_out_weight, g_out_bias, **options)
+    return _gated(False)(p=p, g=g, out=out, **options)
