@@ -19,7 +19,7 @@ from ...core.arrays import read
 from ...core.views import shape_of
 from ...expressions.elementwise import elementwise
 from .creation import arange
-from .made import kind_of
+from .made import kind_of, new
 
 
 @cache
@@ -34,8 +34,12 @@ def over_places(n: int, text: str, element: Any, like: Any, out: Any, /, **numbe
         raise InvalidProblemError(f"element must be a float, got {kind}")
     if out is not None and shape_of(out, "out") != (n,):
         raise InvalidProblemError(f"out must have shape {(n,)}, got {shape_of(out, 'out')}")
-    places = arange(n, element=ElementKind.F64, like=like if out is None else out)
-    return _formula(text, str(kind))(i=places, **numbers, out=out)
+
+    def write(y: Array) -> Array:  # of JAX a buffer, whose places are of float64 where its arrays are not
+        places = arange(n, element=ElementKind.F64, like=y)
+        return _formula(text, str(kind))(i=places, **numbers, out=y)
+
+    return new((n,), kind, like, write) if out is None else write(out)
 
 
 def _length(n: Any, sym: Any) -> tuple[int, int]:

@@ -48,8 +48,10 @@ def test_attention(lead, biased, masked):
 
 
 def test_attention_of_projections_as_they_lie():
-    """[B, N, L, H, D] in memory, as a linear layer gives it: a view, and no copy of it."""
+    """[B, N, L, H, D] in memory, as a linear layer gives it, and a part of that."""
     q, k, v = (drawn(2, N, Q, H, D, seed=i, grad=False).transpose(2, 3) for i in range(3))
+    torch.testing.assert_close(bc.triangle_attention(q, k, v), attention(q, k, v, None, None), rtol=1e-10, atol=1e-10)
+    q, k, v = (x[:, ::2] for x in (q, k, v))  # which are copied
     torch.testing.assert_close(bc.triangle_attention(q, k, v), attention(q, k, v, None, None), rtol=1e-10, atol=1e-10)
 
 
@@ -88,6 +90,10 @@ def test_what_attention_refuses():
             bc.triangle_attention(*operands)
     with pytest.raises(InvalidProblemError, match="out must have shape"):
         bc.triangle_attention(q, k, v, out=torch.empty(2, N, H, D, Q, dtype=torch.float64))
+    for package in (torch.tensor, np.asarray):
+        given = [package(x.numpy()) for x in (q, k, v)]
+        with pytest.raises(InvalidProblemError, match="evenly spaced as one"):
+            bc.triangle_attention(*given, out=package(np.empty((2, N + 1, H, Q, D)))[:, :N])
 
 
 EQUATIONS = {"outgoing": "...ikc,...jkc->...ijc", "incoming": "...kic,...kjc->...ijc"}

@@ -57,6 +57,11 @@ def test_a_center_is_for_windows_that_are_not_symmetric():
 def test_they_are_made_where_like_is():
     torch = pytest.importorskip("torch")
     assert isinstance(bc.hann(5, like=torch.zeros(2)), torch.Tensor)
+    jax = pytest.importorskip("jax")
+    exact = bc.general_hamming(9)
+    for like in (jax.numpy.zeros(9), jax.numpy.zeros(9, "bfloat16")):  # in float64 there, too, and in a trace
+        np.testing.assert_array_equal(bc.general_hamming(9, like=like), exact)
+        np.testing.assert_array_equal(jax.jit(lambda x: bc.general_hamming(9, like=x))(like), exact)
     out = torch.empty(5, dtype=torch.bfloat16)
     assert bc.nuttall(5, out=out) is out
 

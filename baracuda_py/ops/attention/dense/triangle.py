@@ -78,7 +78,8 @@ def triangle_attention(
     ending node (14) of those of z[j, i].
 
     By `flash_sdpa` of B N batches: no scores [N, H, Q, K] are in memory, and bias is read where it lies, by a formula
-    where B is above 1 or there is a mask. A query that sees no key gives zeros, where cuEquivariance has the mean of v.
+    where B is above 1 or there is a mask; q, k and v are copied where B and N are not evenly spaced as one axis, as
+    slices are. A query that sees no key gives zeros, where cuEquivariance has the mean of v.
     16-bit q take a float32 bias, too. Gradients of q, k, v and bias, which is summed over the rows.
     """
     options = {"stream": stream, "preference": preference}
@@ -96,6 +97,8 @@ def triangle_attention(
     facts: dict[str, Any] = {"scale": scale, **options}
     if out is not None:
         facts["out"] = reshaped(out, (batch * rows, *shape[-3:]), "out")
+        if facts["out"] is None:
+            raise InvalidProblemError("out must have its axes B and N evenly spaced as one, as a dense array has them")
     first, second, third = (_rows(x, name) for x, name in zip(held, "qkv", strict=True))
     if bias is None or (batch == 1 and mask is None):
         y = flash_sdpa(first, second, third, mask if bias is None else bias, **facts)
