@@ -6,6 +6,8 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from ...core import Array, ElementKind
 from ...core.checked import shown, whole, wholes
 from ...core.errors import InvalidProblemError, UnsupportedError
@@ -72,7 +74,13 @@ def detrend(
         raise InvalidProblemError(f'type must be "linear" or "constant", got {shown(type)}')
     linear, n = type[0] == "l", shape[along]
     (out,) = each_of(out, 1)
-    cuts = (whole("bp", bp, 0, n),) if isinstance(bp, int) else wholes("bp", bp, 0, n, "places") if linear else ()
+    cuts = (
+        (whole("bp", bp, 0, n),)
+        if isinstance(bp, (int, np.integer))
+        else wholes("bp", bp, 0, n, "places")
+        if linear
+        else ()
+    )
     ends = sorted({0, n, *cuts}) if linear else [0, n]
     if len(ends) <= 2:
         return _without(x, along, kind, linear, out, options)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...core import Array, ElementKind, registry
-from ...core.checked import shown, whole
+from ...core.checked import real, shown, whole
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...calls.entries import entry
 from ...core.outputs import beside, each_of
@@ -109,6 +109,8 @@ def polyder(p: Array, m: int = 1, *, out: Any = None, stream: Any = None, prefer
     """
     options = {"stream": stream, "preference": preference}
     count, order = coefficients(p), whole("m", m, 0)
+    if read(p, "p").element is ElementKind.BOOL:
+        raise UnsupportedError("p holds bool, which derivatives leave; write cast(p, 'int64')")
     if order == 0:
         return clone(p, out=out, **options)
     left = max(count - order, 0)
@@ -133,12 +135,16 @@ def _constants(p: Any, k: Any, order: int, kind: ElementKind, options: Any) -> A
     if isinstance(k, (list, tuple)):
         if len(k) not in (1, order):
             raise InvalidProblemError(f"k must be one constant or {order}, got {shown(k)}")
+        if not kind.is_complex:
+            k = [real(f"k[{i}]", one) for i, one in enumerate(k)]
         values = np.asarray([*k] * (order if len(k) == 1 else 1), complex if kind.is_complex else float)
         with beside(p, options["stream"]):
             held = from_host(values.astype(kind.acc.dtype), p, options["stream"])
         return cast(held, kind, **options)
     if shape_of(k, "k") != (order,):
         raise InvalidProblemError(f"k must have shape {(order,)}, got {shape_of(k, 'k')}")
+    if (found := read(k, "k").element) is not kind:
+        raise InvalidProblemError(f"k must hold {kind} as p does, got {found}; cast it first")
     return k
 
 

@@ -157,5 +157,11 @@ def test_what_is_refused():
         bc.polyint(p, 3, [1.0, 2.0])
     with pytest.raises(InvalidProblemError, match="k must have shape"):
         bc.polyint(p, 3, drawn(2))
+    with pytest.raises(InvalidProblemError, match="k must hold float64 as p does, got int64"):
+        bc.polyint(p, 3, np.arange(3))
+    with pytest.raises(InvalidProblemError, match=r"k\[0\]"):
+        bc.polyint(p, 2, [1j, 2])
+    with pytest.raises(UnsupportedError, match="p holds bool"):
+        bc.polyder(np.array([True, False]))
     with pytest.raises(InvalidProblemError, match="out must have shape"):
         bc.polyval(p, p, out=np.empty(4))
