@@ -9,6 +9,7 @@ import pytest
 
 import baracuda_py as bc
 from baracuda_py.core.errors import InvalidProblemError
+from tests.call_emulated import call
 
 RNG = np.random.default_rng(0)
 MODES = ("full", "same", "valid")
@@ -48,6 +49,17 @@ def test_complex_images():
     a, v = drawn((5, 6), np.complex128), drawn((2, 3), np.complex128)
     for name, mode in itertools.product(("convolve2d", "correlate2d"), MODES):
         np.testing.assert_allclose(getattr(bc, name)(a, v, mode), getattr(scipy, name)(a, v, mode), atol=1e-12)
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize(("n", "m"), [(50, 5), (5, 400)])
+def test_kernels_read_windows_that_lie_over_each_other(n, m):
+    x, taps = drawn(n + m - 1, np.float32), drawn(m, np.float32)
+    seen = bc.unfold(x, 0, m, 1)
+    assert seen.base is not None and seen.strides == (4, 4)
+    desc = bc.VecdotDescriptor(shape=(n, m), axis=(1,), conjugate=False, element="float32")
+    made = call(bc.VecdotPlan, desc, {"y": np.empty(n, np.float32)}, a=seen, b=taps)["y"]
+    np.testing.assert_allclose(made, seen.astype(float) @ taps.astype(float), rtol=1e-5, atol=1e-5)
 
 
 def test_strides_are_honoured_and_out_is_written():
