@@ -2079,6 +2079,12 @@ def sdpa_variable_block_sparse(q: Array, k: Array, v: Array, block_mask: Array, 
     """softmax(scale · q kᵀ) v over the keys whose block is set, blocks of any sizes; query i at key i (top left)."""
 def sdpa_variable_block_sparse_backward(q: Array, k: Array, v: Array, block_mask: Array, row_sizes: Array, column_sizes: Array, y: Array, lse: Array, dy: Array, dlse: Array | None = None, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', layout: str = 'bhsd', return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(dq, dk, dv), those asked for, of `sdpa_variable_block_sparse`; query i at key i (top left) by default."""
+def triangle_attention(q: Array, k: Array, v: Array, bias: Array | None = None, mask: Array | None = None, *, scale: float | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """softmax(scale · q kᵀ + bias) v of every row n of a pair representation, [B, N, H, Q, D] (cuEquivariance's name)."""
+def triangle_multiplication(a: Array, b: Array, direction: str = 'outgoing', *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """z[i, j, c] = Σ_k a[i, k, c] b[j, k, c], or 'incoming' Σ_k a[k, i, c] b[k, j, c], of edges of pairs [*, N, N, C]."""
+def triangle_multiplicative_update(x: Array, p_in_weight: Array, g_in_weight: Array, p_out_weight: Array, g_out_weight: Array, direction: str = 'outgoing', *, mask: Array | None = None, norm_in_weight: Array | None = None, norm_in_bias: Array | None = None, norm_out_weight: Array | None = None, norm_out_bias: Array | None = None, p_in_bias: Array | None = None, g_in_bias: Array | None = None, p_out_bias: Array | None = None, g_out_bias: Array | None = None, eps: float = 1e-05, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The triangle update of pairs x [*, N, N, C] by multiplication (Jumper et al. 2021, algorithms 11 and 12)."""
 # ops.elementwise
 class AffineDescriptor(_AffineDescriptor):
     """x and y have shape `shape`."""
@@ -3316,6 +3322,8 @@ def ragged_dot(a: Array, b: Array, group_sizes: Array, *, out: Out = None, strea
     """y[r] = a[r] b[g] for the rows r of group g, of which there are group_sizes[g] (jax.lax.ragged_dot)."""
 def scaled_mm(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, *, bias: Array | None = None, scale_result: Array | None = None, out_element: DType = 'bfloat16', use_fast_accum: bool = False, element: DType | None = None, b_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(scale_a · a) @ (scale_b · b) + bias of fp8 (torch._scaled_mm, torch.nn.functional.scaled_mm): see `Fp8GemmPlan`."""
+def symmetric_product(a: Array, c: Array, *, alpha: Scalar = 1.0, beta: Scalar = 0.0, symmetrize_output: bool = False, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """alpha · a @ aᵀ + beta · c of matrices a [*, n, k] and symmetric c [*, n, n] (jax.lax.linalg.symmetric_product)."""
 def syrk(a: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, trans: bool = False, math_precision: str = 'element', out_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """alpha · a @ aᵀ + beta · c of matrices [*, n, k], or with `trans` alpha · aᵀ @ a + beta · c of [*, k, n]."""
 def syrk_backward(dy: Array, a: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, trans: bool = False, math_precision: str = 'element', out_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
@@ -3648,6 +3656,8 @@ def convolution_matrix(a: Array, n: int, mode: str = 'full', *, out: Out = None,
     """The matrix whose product with a vector of n is its convolution with a (scipy.linalg.convolution_matrix)."""
 def copy(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x in memory of its own, row-major (torch.clone with contiguous_format, numpy.copy)."""
+def cosine(n: int, *, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
+    """sin(π (i + ½) / N), N being n where `sym`, else n + 1 (torch.signal.windows.cosine): half a period of a sine."""
 def delete(x: Array, index: Any, axis: int | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x without what lies at some indices along an axis, integers or a slice (numpy.delete)."""
 def depth_to_space(x: Array, block_size: int, mode: str = 'DCR', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3704,8 +3714,14 @@ def expand_copy(x: Array, sizes: Any, *, out: Out = None, stream: Stream = None,
     """x with its axes of extent 1 repeated, -1 keeping an extent, in memory of its own (torch.expand_copy)."""
 def expand_dims(x: Array, axis: Any) -> Array:
     """A view of x with an axis of extent 1 at `axis`, or at several places of the result (torch.unsqueeze)."""
+def exponential_window(n: int, *, center: float | None = None, tau: float = 1.0, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
+    """exp(-|i - center| / tau), by default about the middle (torch.signal.windows.exponential)."""
 def eye(n: int, m: int | None = None, k: int = 0, element: Any = None, *, like: Any = None, out: Any = None) -> Array:
     """An n × m matrix, of n columns where m is None, with ones on diagonal k (torch.eye, numpy.eye)."""
+def fftfreq(n: int, d: float = 1.0, element: Any = None, *, like: Any = None, out: Any = None) -> Array:
+    """The n frequencies of a transform of samples d apart: 0, 1, … and then those below 0, over n d."""
+def fftshift(x: Array, axis: int | Sequence[int] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the frequency 0, which is first, moved to the middle of `axis`, all by default (torch.fft.fftshift)."""
 def fiedler(a: Array) -> Array:
     """|a_i - a_j| of a vector (scipy.linalg.fiedler)."""
 def fiedler_companion(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3726,6 +3742,12 @@ def full(shape: Any, value: Scalar, element: Any = None, *, like: Any = None) ->
     """An array of one value (torch.full, numpy.full)."""
 def full_like(x: Array, value: Scalar, element: Any = None) -> Array:
     """An array of x's shape, and its element where none is given, of one value (torch.full_like)."""
+def gaussian(n: int, *, std: float = 1.0, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
+    """exp(-½ ((i - c) / std)²) about the middle c (torch.signal.windows.gaussian)."""
+def general_cosine(n: int, *, a: Any, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
+    """Σ_k (-1)^k a[k] cos(2π k i / N), N being n - 1 where `sym`, else n (torch.signal.windows.general_cosine)."""
+def general_hamming(n: int, *, alpha: float = 0.54, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
+    """alpha - (1 - alpha) cos(2π i / N), N being n - 1 where `sym`, else n (torch.signal.windows.general_hamming)."""
 def generate(y: A, *, shape: int | Sequence[int] = ..., steps: Sequence[int] = ..., form: Literal['counted', 'spaced', 'powers', 'ratio', 'equal', 'below', 'cosine', 'tent', 'reciprocal', 'lower', 'upper'] = ..., last: int = 0, ends: bool = True, diagonal: int = 0, columns: int = 0, begin: Scalar = 0.0, end: Scalar = 1.0, base: Scalar = 0.0, first: Scalar = 0, stride: Scalar = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """y = a function of a number that indices make, in place (torch.arange, linspace, eye, windows); see `form`."""
 def geomspace(start: Scalar, stop: Scalar, num: int = 50, element: Any = None, *, endpoint: bool = True, like: Any = None, out: Any = None) -> Array:
@@ -3738,6 +3760,8 @@ def hamming_window(n: int, periodic: bool = True, alpha: float = 0.54, beta: flo
     """alpha - beta cos(2π i / N) (torch.hamming_window)."""
 def hankel(c: Array, r: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The matrix with first column c and last row r, 0 without, whose anti-diagonals are constant (scipy's hankel)."""
+def hann(n: int, *, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
+    """½ - ½ cos(2π i / N), N being n - 1 where `sym`, else n (torch.signal.windows.hann)."""
 def hann_window(n: int, periodic: bool = True, element: Any = None, *, like: Any = None) -> Array:
     """½ - ½ cos(2π i / N), N being n where periodic, else n - 1 (torch.hann_window)."""
 def hanning(n: int, element: Any = 'float64', *, like: Any = None) -> Array:
@@ -3752,6 +3776,8 @@ def hstack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, prefe
     """Arrays along axis 1, vectors along axis 0 (torch.hstack)."""
 def identity(n: int, element: Any = None, *, like: Any = None) -> Array:
     """The n × n identity (numpy.identity)."""
+def ifftshift(x: Array, axis: int | Sequence[int] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the middle of `axis` moved to its front, which undoes `fftshift` (torch.fft.ifftshift)."""
 def im2col(x: Array, kernel_size: int | Sequence[int], dilation: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, stride: int | Sequence[int] = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The windows of images as columns (torch.nn.functional.unfold); see `Im2colPlan`."""
 def index_in_dim(x: Array, index: int, axis: int = 0, keepdims: bool = True) -> Array:
@@ -3794,6 +3820,8 @@ def narrow_copy(x: Array, axis: int, start: int, length: int, *, out: Out = None
     """What `narrow` sees, in memory of its own (torch.narrow_copy)."""
 def native_channel_shuffle(x: Array, groups: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Channels (g, C / g) of axis 1 in the order (C / g, g) (torch.nn.functional.channel_shuffle)."""
+def nuttall(n: int, *, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
+    """Nuttall's window of four terms with the lowest side lobes (Nuttall 1981; torch.signal.windows.nuttall)."""
 def one_hot(index: Array, classes: int, *, axis: int = -1, on: builtins.complex = 1, off: builtins.complex = 0, element: DType = 'int64', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Vectors of `classes` elements, of which the one at the index is `on` (torch.nn.functional.one_hot)."""
 def ones(shape: Any, element: Any = None, *, like: Any = None) -> Array:
@@ -3836,6 +3864,8 @@ def resize(x: Array, shape: int | Sequence[int], *, out: Out = None, stream: Str
     """The elements of x, again and again, in another shape of any size (numpy.resize)."""
 def rev(x: Array, axis: int | Sequence[int] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with the order along an axis, several, or all of them reversed (torch.flip, numpy.flip)."""
+def rfftfreq(n: int, d: float = 1.0, element: Any = None, *, like: Any = None, out: Any = None) -> Array:
+    """The n // 2 + 1 frequencies of a transform of n real samples d apart: i / (n d) (torch.fft.rfftfreq)."""
 def roll(x: Array, shifts: Any, axis: int | Sequence[int] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with its elements `shifts` further along an axis, or several, those beyond the end at the start (torch.roll)."""
 def rollaxis(x: Array, axis: int, start: int = 0) -> Array:
@@ -4246,6 +4276,8 @@ def modulated_layer_norm(x: Array, shift: Array, scale: Array, *, eps: float = 1
     """layer_norm(x) · (1 + scale) + shift over the last axis, shift and scale broadcast: adaptive layer norm."""
 def native_batch_norm(x: Array, weight: Array | None = None, bias: Array | None = None, running_mean: Array | None = None, running_var: Array | None = None, training: bool = True, momentum: Scalar = 0.1, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(y, mean, rstd) of `batch_norm`: what `channel_norm_backward` takes (torch.native_batch_norm)."""
+def native_group_norm(x: Array, num_groups: int, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(y, mean, rstd) of `group_norm`, mean and rstd of shape (batch, num_groups): what `channel_norm_backward` takes."""
 def poly_norm(x: Array, weight: Array, bias: Array | None = None, *, eps: float = 1e-06, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = weight[0] n(x³) + weight[1] n(x²) + weight[2] n(x) + bias, n(z) = z / √(mean(z² along the last axis) + eps)."""
 def poly_norm_backward(dy: Array, x: Array, weight: Array, *, eps: float = 1e-06, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -4958,10 +4990,26 @@ def cdist(x1: Array, x2: Array, p: float = 2, *, out: Out = None, stream: Stream
     """y[..., i, j] = the norm of order p of x1[..., i, :] - x2[..., j, :] (torch.cdist)."""
 def cdist_backward(dy: Array, x1: Array, x2: Array, y: Array | None = None, p: float = 2, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(dx1, dx2) of `cdist`. Five launches; three arrays of rows × rows × features elements."""
+def convolve(a: Array, v: Array, mode: str = 'full', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i] = Σ_j a[i - j] v[j] of vectors a [n] and v [m] of one element (numpy.convolve, jax.numpy.convolve)."""
+def convolve2d(a: Array, v: Array, mode: str = 'full', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i, k] = Σ a[i - j, k - l] v[j, l] of images a and v of one element, 0 around them (scipy.signal.convolve2d)."""
+def convolve2d_backward(dy: Array, a: Array, v: Array, mode: str = 'full', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(da, dv) of `convolve2d`: dy correlated with v, and with a."""
+def convolve_backward(dy: Array, a: Array, v: Array, mode: str = 'full', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(da, dv) of `convolve`: dy correlated with v, and with a."""
 def corrcoef(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[i, j] = cov(x)[i, j] / the root of cov(x)[i, i] cov(x)[j, j], clipped to [-1, 1] (torch.corrcoef)."""
 def corrcoef_backward(dy: Array, x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of `corrcoef`, whose correlations are computed again; clipping has no part in it."""
+def correlate(a: Array, v: Array, mode: str = 'valid', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i] = Σ_j a[i + j] conj(v[j]) of vectors a [n] and v [m] of one element (numpy.correlate)."""
+def correlate2d(a: Array, v: Array, mode: str = 'full', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i, k] = Σ a[i + j, k + l] conj(v[j, l]) of images a and v, 0 around them (scipy.signal.correlate2d)."""
+def correlate2d_backward(dy: Array, a: Array, v: Array, mode: str = 'full', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(da, dv) of `correlate2d`: dy convolved with v, and correlated with a."""
+def correlate_backward(dy: Array, a: Array, v: Array, mode: str = 'valid', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(da, dv) of `correlate`: dy convolved with v, and correlated with a."""
 def cosine_similarity(x1: Array, x2: Array, axis: int = 1, eps: float = 1e-08, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Σ x1 x2 / (max(‖x1‖, eps) max(‖x2‖, eps)) along `axis` (torch.nn.functional.cosine_similarity)."""
 def cosine_similarity_backward(dy: Array, x1: Array, x2: Array, axis: int = 1, eps: float = 1e-08, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
@@ -4972,6 +5020,10 @@ def cov(x: Array, *, correction: int = 1, fweights: Array | None = None, aweight
     """y[i, j] = Σ w (x[i] - mean x[i]) (x[j] - mean x[j]) / (Σ w - correction), along observations (torch.cov)."""
 def cov_backward(dy: Array, x: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of `cov`: (dy + its transpose) times the deviations, which are computed again. Weights have none."""
+def detrend(x: Array, axis: int = -1, type: str = 'linear', bp: Any = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x less the line that fits it best along `axis`, or less its mean (scipy.signal.detrend), of floats."""
+def detrend_backward(dy: Array, x: Array | None = None, axis: int = -1, type: str = 'linear', bp: Any = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of `detrend`, which is dy detrended: what it takes away is a projection, symmetric. x is not looked at."""
 def dist(a: Array, b: Array, p: float = 2, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The norm of order p of a - b over all elements, a and b broadcast (torch.dist); launches as of `pairwise_distance`."""
 def dist_backward(dy: Array, a: Array, b: Array, y: Array | None = None, p: float = 2, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
@@ -5080,6 +5132,24 @@ def pdist(x: A, *, rows: int = ..., features: int = ..., p: float = 2.0, element
     """y[k] = (Σ |x[i] - x[j]|^p)^(1/p) for each pair of rows i < j (torch.nn.functional.pdist)."""
 def pdist_backward(dy: A, x: Array, y: Array, *, rows: int = ..., features: int = ..., p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """dx[i] = the sum over the other rows j of dy times the slope of their distance, in float64, j in order."""
+def poly(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The polynomial with n roots x, (z - x[0]) (z - x[1]) …: n + 1 coefficients, the first of them 1 (numpy.poly)."""
+def polyadd(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The sum of two polynomials, max(n, m) coefficients of n and m (numpy.polyadd): zeros go before the fewer."""
+def polyder(p: Array, m: int = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The m-th derivative, n - m coefficients of n and none of fewer (numpy.polyder); two launches at most."""
+def polydiv(u: Array, v: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(quotient, remainder) of u / v by long division, so that u = quotient · v + remainder (numpy.polydiv)."""
+def polyint(p: Array, m: int = 1, k: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The m-th antiderivative, n + m coefficients of n (numpy.polyint), of floats or complex numbers."""
+def polymul(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The product of two polynomials, n + m - 1 coefficients of n and m (numpy.polymul): their `convolve`."""
+def polysub(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The difference of two polynomials, max(n, m) coefficients of n and m (numpy.polysub); see `polyadd`."""
+def polyval(p: Array, x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Σ_i p[i] x^(n - 1 - i) at each element of x, p [n] and x (any shape) of one element (numpy.polyval)."""
+def polyval_backward(dy: Array, p: Array, x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(dp, dx) of `polyval` of floats: dp[i] = Σ dy x^(n - 1 - i), in float32 at least, and dx = dy times p'(x)."""
 def prod(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The prod of x along `axis` (all axes by default), also called reduce_prod; see `ReducePlan`."""
 def prod_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -9,6 +9,7 @@ from .latent import LATENT
 from .layout import LAYOUT
 from .quantized import QUANTIZED
 from .random_table import RANDOM
+from .signals import SIGNALS
 from .sort import SORT
 
 _RNG = "rng = np.random.default_rng(0)\n"
@@ -52,6 +53,7 @@ output, loss = bc.adaptive_log_softmax_with_loss(x, target, head, [(down, up)])"
     **ATTENTION,
     **EXAMPLES,
     **LATENT,
+    **SIGNALS,
     "alpha_dropout": f"{_X}y = bc.alpha_dropout(x, 0.25, seed=7)",
     "array_equal": f"{_X}same = bc.array_equal(x, x)",
     "array_equiv": f"{_X}same = bc.array_equiv(x, x[:1])",

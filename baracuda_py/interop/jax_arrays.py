@@ -185,7 +185,10 @@ def placed(values: np.ndarray, like: Any) -> Any:
 
 
 def _only_device(like: Any) -> Any:
-    """The device of an array; None of one spread over several, and of a stand-in, whose trace has constants instead."""
-    if is_traced(type(like)) or len(like.devices()) != 1:
+    """The device of an array; None of one spread over several, and of a stand-in, whose trace has constants instead.
+
+    JAX gives a rule of a gradient constants of the trace as NumPy's, which are on no device.
+    """
+    if is_traced(type(like)) or not hasattr(like, "devices") or len(like.devices()) != 1:
         return None
     return next(iter(like.devices()))

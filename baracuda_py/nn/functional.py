@@ -11,6 +11,7 @@ on values.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from .._absent import AbsentName
@@ -51,7 +52,9 @@ def __dir__() -> list[str]:
     return sorted({*_FOUND, *_HERE, *(name for name in EXPORTS if not name[0].isupper())})
 
 
-_HERE = ("cross_entropy", "gelu", "kl_div", "rms_norm", "scaled_dot_product_attention", "unfold")
+_HERE = (
+    "cross_entropy", "gelu", "kl_div", "native_group_norm", "rms_norm", "scaled_dot_product_attention", "unfold",
+)  # fmt: skip
 
 
 @own
@@ -70,6 +73,20 @@ def rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: float |
     """
     eps = read(input, "input").element.acc.limits.eps if eps is None else eps
     return bc("rms_norm")(input, weight, normalized_shape=normalized_shape, eps=eps, **more)
+
+
+@own
+def native_group_norm(
+    input: Any, weight: Any = None, bias: Any = None, N: Any = None, C: Any = None, HxW: Any = None,
+    group: Any = None, eps: float = 1e-5, *, num_groups: Any = None, **more: Any,
+) -> Any:  # fmt: skip
+    """(y, mean, rstd) of group_norm (torch.native_group_norm); N, C and HxW must be what the input's shape says."""
+    shape = shape_of(input, "input")
+    for name, given, found in (("N", N, shape[:1]), ("C", C, shape[1:2]), ("HxW", HxW, (math.prod(shape[2:]),))):
+        if given is not None and (given,) != found:
+            raise InvalidProblemError(f"{name} must be {found} of the input {shape}, got {shown(given)}")
+    groups = group if num_groups is None else num_groups
+    return bc("native_group_norm")(input, groups, weight, bias, eps, **more)
 
 
 @own

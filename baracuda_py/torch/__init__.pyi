@@ -66,6 +66,9 @@ from baracuda_py import sdpa_block_sparse as sdpa_block_sparse
 from baracuda_py import sdpa_block_sparse_backward as sdpa_block_sparse_backward
 from baracuda_py import sdpa_variable_block_sparse as sdpa_variable_block_sparse
 from baracuda_py import sdpa_variable_block_sparse_backward as sdpa_variable_block_sparse_backward
+from baracuda_py import triangle_attention as triangle_attention
+from baracuda_py import triangle_multiplication as triangle_multiplication
+from baracuda_py import triangle_multiplicative_update as triangle_multiplicative_update
 # ops.elementwise
 from baracuda_py import abs as abs
 from baracuda_py import abs_backward as abs_backward
@@ -621,6 +624,7 @@ from baracuda_py import mv as mv
 from baracuda_py import outer as outer
 from baracuda_py import ragged_dot as ragged_dot
 from baracuda_py import scaled_mm as scaled_mm
+from baracuda_py import symmetric_product as symmetric_product
 from baracuda_py import syrk as syrk
 from baracuda_py import syrk_backward as syrk_backward
 from baracuda_py import tensordot as tensordot
@@ -719,6 +723,7 @@ from baracuda_py import dynamic_update_slice as dynamic_update_slice
 from baracuda_py import dynamic_update_slice_backward as dynamic_update_slice_backward
 from baracuda_py import dynamic_update_slice_in_dim as dynamic_update_slice_in_dim
 from baracuda_py import expand_copy as expand_copy
+from baracuda_py import fftshift as fftshift
 from baracuda_py import fiedler_companion as fiedler_companion
 from baracuda_py import fill_diagonal as fill_diagonal
 from baracuda_py import flip as flip
@@ -728,6 +733,7 @@ from baracuda_py import fold as fold
 from baracuda_py import generate as generate
 from baracuda_py import hankel as hankel
 from baracuda_py import hstack as hstack
+from baracuda_py import ifftshift as ifftshift
 from baracuda_py import im2col as im2col
 from baracuda_py import insert as insert
 from baracuda_py import leslie as leslie
@@ -881,6 +887,7 @@ from baracuda_py import local_response_norm as local_response_norm
 from baracuda_py import local_response_norm_backward as local_response_norm_backward
 from baracuda_py import modulated_layer_norm as modulated_layer_norm
 from baracuda_py import native_batch_norm as native_batch_norm
+from baracuda_py import native_group_norm as native_group_norm
 from baracuda_py import poly_norm as poly_norm
 from baracuda_py import poly_norm_backward as poly_norm_backward
 from baracuda_py import rms_norm as rms_norm
@@ -1118,13 +1125,23 @@ from baracuda_py import average as average
 from baracuda_py import average_backward as average_backward
 from baracuda_py import cdist as cdist
 from baracuda_py import cdist_backward as cdist_backward
+from baracuda_py import convolve as convolve
+from baracuda_py import convolve2d as convolve2d
+from baracuda_py import convolve2d_backward as convolve2d_backward
+from baracuda_py import convolve_backward as convolve_backward
 from baracuda_py import corrcoef as corrcoef
 from baracuda_py import corrcoef_backward as corrcoef_backward
+from baracuda_py import correlate as correlate
+from baracuda_py import correlate2d as correlate2d
+from baracuda_py import correlate2d_backward as correlate2d_backward
+from baracuda_py import correlate_backward as correlate_backward
 from baracuda_py import cosine_similarity as cosine_similarity
 from baracuda_py import cosine_similarity_backward as cosine_similarity_backward
 from baracuda_py import count_nonzero as count_nonzero
 from baracuda_py import cov as cov
 from baracuda_py import cov_backward as cov_backward
+from baracuda_py import detrend as detrend
+from baracuda_py import detrend_backward as detrend_backward
 from baracuda_py import dist as dist
 from baracuda_py import dist_backward as dist_backward
 from baracuda_py import dot as dot
@@ -1179,6 +1196,15 @@ from baracuda_py import pairwise_distance as pairwise_distance
 from baracuda_py import pairwise_distance_backward as pairwise_distance_backward
 from baracuda_py import pdist as pdist
 from baracuda_py import pdist_backward as pdist_backward
+from baracuda_py import poly as poly
+from baracuda_py import polyadd as polyadd
+from baracuda_py import polyder as polyder
+from baracuda_py import polydiv as polydiv
+from baracuda_py import polyint as polyint
+from baracuda_py import polymul as polymul
+from baracuda_py import polysub as polysub
+from baracuda_py import polyval as polyval
+from baracuda_py import polyval_backward as polyval_backward
 from baracuda_py import prod as prod
 from baracuda_py import prod_backward as prod_backward
 from baracuda_py import ptp as ptp

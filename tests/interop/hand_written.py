@@ -13,6 +13,7 @@ from baracuda_py.core import ElementKind
 from baracuda_py.ops.random.distributions import RandomKind
 from tests.interop.hand_affine import AFFINE
 from tests.interop.hand_layout import LAYOUT
+from tests.interop.hand_signals import SIGNALS
 
 Call = tuple[list[Any], dict[str, Any]]
 
@@ -196,6 +197,7 @@ _OF_INDICES: dict[str, Callable[[], Call]] = {
 
 GIVEN: dict[str, Callable[[], Call]] = {
     **AFFINE,
+    **SIGNALS,
     **_OF_INDICES,
     "betainc_backward": lambda: ([_part(), _part(1), _part(2), _part(3)], {}),
     "hyp2f1_backward": lambda: ([_part(), _part(1), _part(2), _part(3), _part(4)], {}),

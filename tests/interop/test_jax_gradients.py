@@ -208,6 +208,12 @@ INDEX = np.array([[0, 1, 1, 0], [2, 0, 0, 1], [1, 1, 2, 2]], np.int32)
     [
         (lambda x: bj.cov(x), [(3, 7)]), (lambda x: bj.corrcoef(x), [(3, 7)]),
         (lambda x, y: bj.cdist(x, y), [(4, 5), (3, 5)]),
+        (lambda p, x: bj.polyval(p, x), [(10,), (4, 5)]), (lambda u, v: bj.polydiv(u, v), [(6,), (3,)]),
+        (lambda a, v: bj.convolve(a, v, "same"), [(7,), (3,)]), (lambda a, v: bj.correlate(a, v), [(7,), (3,)]),
+        (lambda a, v: bj.convolve2d(a, v), [(4, 5), (2, 3)]), (lambda x: bj.poly(x), [(5,)]),
+        (lambda x: bj.detrend(x, 1, bp=3), [(2, 7)]),
+        (lambda q, k, v, b: bj.triangle_attention(q, k, v, b), [(1, 3, 2, 4, 8)] * 3 + [(1, 1, 2, 4, 4)]),
+        (lambda a, b: bj.triangle_multiplication(a, b, "incoming"), [(1, 3, 3, 2)] * 2),
         (lambda x, y: bj.cdist(x, y, p=3.0), [(4, 5), (3, 5)]), (lambda x, y: bj.dist(x, y), [(4, 5), (5,)]),
         (lambda x, y: bj.pairwise_distance(x, y, p=1), [(4, 5), (4, 5)]),
         (lambda x, y: bj.cosine_similarity(x, y), [(4, 5), (4, 5)]),

@@ -17,6 +17,7 @@ from ...calls.functional import functional
 from ...core.benchmark import EAGER, FLOPS, Benchmark
 from ...calls.composed import composed
 from ...calls.entries import entry
+from ...core.checked import truth
 from ...core.outputs import each_of
 from ...core.views import shape_of, transposed
 from ...expressions.elementwise import Expression, elementwise
@@ -162,6 +163,21 @@ def syrk(
     if out_element is not None:
         facts["out_element"] = ElementKind.of(out_element)
     return _syrk(transposed(a, "a") if trans else a, c, alpha=alpha, beta=beta, out=out, **facts)
+
+
+@entry(SyrkPlan)
+def symmetric_product(
+    a: Array, c: Array, *, alpha: Any = 1.0, beta: Any = 0.0, symmetrize_output: bool = False,
+    math_precision: str = "element", out: Any = None, stream: Any = None, preference: Any = None,
+) -> Any:  # fmt: skip
+    """alpha · a @ aᵀ + beta · c of matrices a [*, n, k] and symmetric c [*, n, n] (jax.lax.linalg.symmetric_product).
+
+    `syrk` in JAX's words: both triangles are always there, with the same bits, so that symmetrize_output changes
+    nothing; of c the lower one is read.
+    """
+    truth("symmetrize_output", symmetrize_output)
+    options = {"math_precision": math_precision, "stream": stream, "preference": preference}
+    return syrk(a, c, alpha=alpha, beta=beta, out=out, **options)
 
 
 @cache

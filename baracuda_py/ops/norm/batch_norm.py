@@ -125,6 +125,22 @@ def group_norm(
 
 
 @entry(ChannelNormPlan)
+def native_group_norm(
+    x: Array, num_groups: int, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5, *,
+    out: Any = None, stream: Any = None, preference: Any = None,
+) -> Any:  # fmt: skip
+    """(y, mean, rstd) of `group_norm`, mean and rstd of shape (batch, num_groups): what `channel_norm_backward` takes.
+
+    They are in float32, float64 of float64. torch.native_group_norm gives batch, channels and space as numbers besides,
+    which x's shape says here.
+    """
+    planes(x, "native_group_norm")
+    wanted = {"return_mean": True, "return_rstd": True}
+    options = {"out": out, "stream": stream, "preference": preference}
+    return channel_norm(x, weight, bias, over="group", num_groups=num_groups, eps=eps, **wanted, **options)
+
+
+@entry(ChannelNormPlan)
 def instance_norm(
     x: Array, running_mean: Array | None = None, running_var: Array | None = None, weight: Array | None = None,
     bias: Array | None = None, use_input_stats: bool = True, momentum: Scalar = 0.1, eps: float = 1e-5, *,

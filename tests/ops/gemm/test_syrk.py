@@ -114,6 +114,21 @@ def test_tiles_cover_the_lower_triangle() -> None:
         assert lower_tiles(n, rows, cols) == len(below)
 
 
+def test_symmetric_product_is_that_of_jax() -> None:
+    jax = pytest.importorskip("jax")
+    a, c = RNG.standard_normal((2, 4, 6)), RNG.standard_normal((2, 4, 4))
+    c += c.swapaxes(1, 2)
+    for facts in ({}, {"alpha": 0.5}, {"alpha": -1.0, "beta": 2.0}, {"beta": 0.5, "symmetrize_output": True}):
+        wanted = jax.lax.linalg.symmetric_product(
+            a.astype(np.float32), c.astype(np.float32), **{**facts, "symmetrize_output": True}
+        )
+        out = np.empty((2, 4, 4))
+        assert bc.symmetric_product(a, c, **facts, out=out) is out
+        np.testing.assert_allclose(out, wanted, rtol=1e-4, atol=1e-5)
+    with pytest.raises(InvalidProblemError, match="symmetrize_output"):
+        bc.symmetric_product(a, c, symmetrize_output=2)
+
+
 def test_refusals() -> None:
     with pytest.raises(InvalidProblemError, match="a must have shape"):
         bc.syrk(A[0])

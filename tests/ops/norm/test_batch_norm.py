@@ -113,6 +113,17 @@ def test_native_batch_norm_returns_what_the_backward_takes():
     assert bc.channel_norm_backward(y, x, mean, rstd, weight)[0].shape == x.shape
 
 
+def test_native_group_norm_returns_what_the_backward_takes():
+    x, weight, bias = operands((4, 6, 8))
+    made = bc.native_group_norm(x.numpy(), 3, weight.numpy(), bias.numpy())
+    for one, other in zip(made, torch.native_group_norm(x, weight, bias, 4, 6, 8, 3, 1e-5), strict=True):
+        np.testing.assert_allclose(one, other.numpy(), rtol=1e-6)
+    out = tuple(np.empty_like(one) for one in made)
+    assert all(a is b for a, b in zip(bc.native_group_norm(x.numpy(), 3, out=out), out, strict=True))
+    with pytest.raises(bc.InvalidProblemError, match="native_group_norm needs x of shape"):
+        bc.native_group_norm(x[0, 0].numpy(), 3)
+
+
 def test_no_elements():
     y, mean, rstd = bc.native_batch_norm(np.ones((0, 3, 4)))
     assert y.shape == (0, 3, 4)
