@@ -483,6 +483,15 @@ from .ops.linalg.cholesky import CholeskyPlan as CholeskyPlan
 from .ops.linalg.cholesky_backward import CholeskyBackwardArgs as CholeskyBackwardArgs
 from .ops.linalg.cholesky_backward import CholeskyBackwardDescriptor as _CholeskyBackwardDescriptor
 from .ops.linalg.cholesky_backward import CholeskyBackwardPlan as CholeskyBackwardPlan
+from .ops.linalg.lu_factor import LuFactorArgs as LuFactorArgs
+from .ops.linalg.lu_factor import LuFactorDescriptor as _LuFactorDescriptor
+from .ops.linalg.lu_factor import LuFactorPlan as LuFactorPlan
+from .ops.linalg.lu_permutation import LuPermutationArgs as LuPermutationArgs
+from .ops.linalg.lu_permutation import LuPermutationDescriptor as _LuPermutationDescriptor
+from .ops.linalg.lu_permutation import LuPermutationPlan as LuPermutationPlan
+from .ops.linalg.triangular_solve import TriangularSolveArgs as TriangularSolveArgs
+from .ops.linalg.triangular_solve import TriangularSolveDescriptor as _TriangularSolveDescriptor
+from .ops.linalg.triangular_solve import TriangularSolvePlan as TriangularSolvePlan
 # ops.loss
 from .ops.loss.cross_entropy import CrossEntropyLossArgs as CrossEntropyLossArgs
 from .ops.loss.cross_entropy import CrossEntropyLossDescriptor as _CrossEntropyLossDescriptor
@@ -3923,10 +3932,30 @@ class CholeskyBackwardDescriptor(_CholeskyBackwardDescriptor):
 class CholeskyDescriptor(_CholeskyDescriptor):
     """a and y are matrices [*batch_shape, n, n], info [*batch_shape]."""
     def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., n: SupportsIndex, upper: bool = False, element: DType) -> None: ...
+class LuFactorDescriptor(_LuFactorDescriptor):
+    """a and lu are matrices [*batch_shape, m, n], pivots [*batch_shape, min(m, n)], info [*batch_shape]."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., m: SupportsIndex, n: SupportsIndex, element: DType) -> None: ...
+class LuPermutationDescriptor(_LuPermutationDescriptor):
+    """pivots are [*batch_shape, count], permutation [*batch_shape, rows]."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., count: SupportsIndex, rows: SupportsIndex, first: SupportsIndex = 1, inverse: bool = False, element: DType) -> None: ...
+class TriangularSolveDescriptor(_TriangularSolveDescriptor):
+    """a is matrices [*batch_shape, n, n], b and x are [*batch_shape, n, k]."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., n: SupportsIndex, k: SupportsIndex, upper: bool = False, unit: bool = False, conjugate: bool = False, element: DType) -> None: ...
 def cholesky_backward(y: A, dy: Array, *, batch_shape: int | Sequence[int] = ..., n: int = ..., upper: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """da from the factor and its gradient, Hermitian: of a Hermitian change δ of A the loss changes by ⟨da, δ⟩."""
 def cholesky_ex(a: Array, *, upper: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(y, info): the Cholesky factors of matrices, and where there is none (torch.linalg.cholesky_ex)."""
+@overload
+def lu_factors(a: A, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., return_info: Literal[False] = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A: ...
+@overload
+def lu_factors(a: Array, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., return_info: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """lu and pivots with A = P L U: L, of ones on the diagonal, below it, and U on and above it (LAPACK getrf)."""
+def lu_pivots_to_permutation(pivots: Array, permutation_size: int, *, first: int, inverse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The order of rows that pivots come to, int32 [..., permutation_size] (jax.lax.linalg.lu_pivots_to_permutation)."""
+def row_order(pivots: A, *, batch_shape: int | Sequence[int] = ..., count: int = ..., rows: int = ..., first: int = 1, inverse: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
+    """permutation (int32): the rows of A in the order of L U, A[permutation] = L U, by the pivots of `lu_factor`."""
+def triangular_systems(a: A, b: Array, *, batch_shape: int | Sequence[int] = ..., n: int = ..., k: int = ..., upper: bool = False, unit: bool = False, conjugate: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
+    """x with A x = b, A the lower triangle of a, or (`upper`) the upper one (BLAS trsm)."""
 # ops.loss
 class CrossEntropyLossDescriptor(_CrossEntropyLossDescriptor):
     """logits (*batch_shape, num_classes), targets batch_shape; the loss has shape () or, with 'none', batch_shape."""

@@ -19,6 +19,7 @@ from ..backends.cublas import CUBLAS_LT
 from ..backends.cusolver import CUSOLVER, LETTER
 from ..backends.library import Library
 from ..core.errors import UnsupportedError
+from .lapack_lu import HostLu
 
 _DTYPES = {letter: np.dtype(name) for name, letter in LETTER.items()}
 
@@ -60,7 +61,7 @@ class _Host:
         return call
 
 
-class HostSolver(_Host):
+class HostSolver(HostLu, _Host):
     """cusolverDn."""
 
     def _potrf_buffer_size(self, letter: str, dtype: Any, uplo: int, n: int, a: int, lda: int) -> int:

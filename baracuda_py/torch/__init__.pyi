@@ -773,6 +773,10 @@ from baracuda_py import write_slice as write_slice
 # ops.linalg
 from baracuda_py import cholesky_backward as cholesky_backward
 from baracuda_py import cholesky_ex as cholesky_ex
+from baracuda_py import lu_factors as lu_factors
+from baracuda_py import lu_pivots_to_permutation as lu_pivots_to_permutation
+from baracuda_py import row_order as row_order
+from baracuda_py import triangular_systems as triangular_systems
 # ops.loss
 from baracuda_py import adaptive_log_softmax_with_loss as adaptive_log_softmax_with_loss
 from baracuda_py import binary_cross_entropy as binary_cross_entropy
