@@ -30,7 +30,7 @@ FRAME = {
     "core.errors": [
         "BaracudaError", "BufferTooSmallError", "CaptureError", "CompileError", "DeviceMismatchError",
         "InvalidProblemError", "MisalignedOperandError", "NonFiniteWarning", "NotPreparedError", "OutOfMemoryError",
-        "UnknownKeywordError", "UnsupportedError", "WorkspaceTooSmallError",
+        "SingularMatrixError", "UnknownKeywordError", "UnsupportedError", "WorkspaceTooSmallError",
     ],
     "core.error_bound": ["Exact", "Forward", "PerOutput", "Relative", "Ulp"],
     "core.plan": ["Plan"],

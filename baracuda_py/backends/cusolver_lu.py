@@ -5,7 +5,7 @@ from __future__ import annotations
 from baracuda_py.backends.library import current
 from baracuda_py.core.device import Device
 
-from .cusolver import SOMEWHERE, CUSOLVER, LETTER
+from .cusolver import CUSOLVER, LETTER, SOMEWHERE
 
 
 class Getrf:

@@ -23,7 +23,7 @@ def piece_by_columns(shape: tuple[int, ...], element: ElementKind, start: int) -
 
 
 def work_by_columns(operand: str, view: View, start: int) -> tuple[Place, int]:
-    """An operand whose matrices lie by columns, or such a piece of the workspace, and where the next piece may start."""
+    """An operand whose matrices lie by columns, or such a piece of the workspace, and where the next piece begins."""
     found = leading(swapped(view))
     if found is None or not found[1]:
         return piece_by_columns(view.shape, view.element, start)
@@ -37,7 +37,9 @@ def whole(target: View, source: View, to: Any, of: Any) -> Steps | str:
 
 def as_rows(view: View) -> View:
     """Vectors as matrices of one row."""
-    return View(view.ptr, (*view.shape[:-1], 1, view.shape[-1]), (*view.strides[:-1], 0, view.strides[-1]), view.element)
+    return View(
+        view.ptr, (*view.shape[:-1], 1, view.shape[-1]), (*view.strides[:-1], 0, view.strides[-1]), view.element
+    )
 
 
 def too_large(**extents: int) -> str | None:

@@ -165,8 +165,8 @@ class LuFactorPlan(Plan):
     reference = staticmethod(reference)
     residual = staticmethod(residual)
     value_policy = (
-        "of a singular matrix info tells the first zero of U's diagonal, and what comes behind it is the library's; NaN "
-        "and infinities spread"
+        "of a singular matrix info tells the first zero of U's diagonal, and what comes behind it is the library's; "
+        "NaN and infinities spread"
     )
     variants = (
         Variant(

@@ -88,7 +88,9 @@ def geometry(p: Problem) -> Geometry | str:
         return Geometry(())
     dense = p.pivots.dense or not p.pivots.size, p.permutation.dense
     pivots, end = (Place("pivots", 0, p.pivots), 0) if dense[0] else piece(p.pivots.shape, desc.element, 0)
-    made, end = (Place("permutation", 0, p.permutation), end) if dense[1] else piece(p.permutation.shape, desc.element, end)
+    made, end = (
+        (Place("permutation", 0, p.permutation), end) if dense[1] else piece(p.permutation.shape, desc.element, end)
+    )
     params = {
         "permutation": made.name, "pivots": pivots.name, "count": desc.count, "rows": desc.rows, "first": desc.first,
         "inverse": desc.inverse,
