@@ -20,6 +20,7 @@ from typing import Protocol
 from typing import TypeVar
 from typing import overload
 
+from . import linalg as linalg
 from . import nn as nn
 from . import serving as serving
 from . import weights as weights
@@ -3972,19 +3973,12 @@ def lu_factor(a: Array, *, out: Out = None, stream: Stream = None, preference: P
     """(lu, pivots) of `lu_factor_ex` (torch.linalg.lu_factor, jax.scipy.linalg.lu_factor; SciPy's pivots are from 0)."""
 def lu_factor_ex(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(lu, pivots, info): factors A = P L U with partial pivoting (torch.linalg.lu_factor_ex)."""
-@overload
-def lu_factors(a: A, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., return_info: Literal[False] = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A: ...
-@overload
-def lu_factors(a: Array, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., return_info: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """lu and pivots with A = P L U: L, of ones on the diagonal, below it, and U on and above it (LAPACK getrf)."""
 def lu_pivots_to_permutation(pivots: Array, permutation_size: int, *, first: int, inverse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The order of rows that pivots come to, int32 [..., permutation_size] (jax.lax.linalg.lu_pivots_to_permutation)."""
 def lu_solve(lu: Array, pivots: Array, b: Array, *, left: bool = True, adjoint: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with A x = b, A by its factors from `lu_factor` (torch.linalg.lu_solve)."""
 def lu_unpack(lu: Array, pivots: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(P, L, U) of what `lu_factor` returns (torch.lu_unpack)."""
-def row_order(pivots: A, *, batch_shape: int | Sequence[int] = ..., count: int = ..., rows: int = ..., first: int = 1, inverse: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
-    """permutation (int32): the rows of A in the order of L U, A[permutation] = L U, by the pivots of `lu_factor`."""
 def slogdet(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(sign, logabsdet): det(A) = sign · exp(logabsdet), which stays in range (torch.linalg.slogdet, numpy's)."""
 def solve(a: Array, b: Array, *, left: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3999,8 +3993,6 @@ def tensorsolve(a: Array, b: Array, dims: Any = None, *, out: Out = None, stream
     """x with tensordot(a, x, x.ndim) = b (torch.linalg.tensorsolve, numpy.linalg.tensorsolve)."""
 def triangular_solve(a: Array, b: Array, *, left_side: bool = False, lower: bool = False, transpose_a: bool = False, conjugate_a: bool = False, unit_diagonal: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`solve_triangular` by JAX's words: x op(A) = b, or op(A) x = b with `left_side` (jax.lax.linalg)."""
-def triangular_systems(a: A, b: Array, *, batch_shape: int | Sequence[int] = ..., n: int = ..., k: int = ..., upper: bool = False, unit: bool = False, conjugate: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
-    """x with A x = b, A the lower triangle of a, or (`upper`) the upper one (BLAS trsm)."""
 # ops.loss
 class CrossEntropyLossDescriptor(_CrossEntropyLossDescriptor):
     """logits (*batch_shape, num_classes), targets batch_shape; the loss has shape () or, with 'none', batch_shape."""

@@ -56,7 +56,7 @@ class RecordedError(UnsupportedError):
 
 
 class SingularMatrixError(BaracudaError, np.linalg.LinAlgError):
-    """A matrix that has no factors or no inverse, where the host may look: in NumPy's arrays, or by BARACUDA_CHECK=1."""
+    """A matrix that has no factors or no inverse, where the host looks: at NumPy's arrays, or by BARACUDA_CHECK=1."""
 
 
 class MisalignedOperandError(BaracudaError):

@@ -7,6 +7,7 @@ from .attention import ATTENTION
 from .indexing import EXAMPLES
 from .latent import LATENT
 from .layout import LAYOUT
+from .linalg_lu import LINALG_LU
 from .quantized import QUANTIZED
 from .random_table import RANDOM
 from .sort import SORT
@@ -52,6 +53,7 @@ output, loss = bc.adaptive_log_softmax_with_loss(x, target, head, [(down, up)])"
     **ATTENTION,
     **EXAMPLES,
     **LATENT,
+    **LINALG_LU,
     "alpha_dropout": f"{_X}y = bc.alpha_dropout(x, 0.25, seed=7)",
     "array_equal": f"{_X}same = bc.array_equal(x, x)",
     "array_equiv": f"{_X}same = bc.array_equiv(x, x[:1])",

@@ -20,22 +20,10 @@ from ..backends.cusolver import CUSOLVER, LETTER
 from ..backends.library import Library
 from ..core.errors import UnsupportedError
 from .lapack_lu import HostLu
+from .lapack_memory import HostError as HostError
+from .lapack_memory import by_columns
 
 _DTYPES = {letter: np.dtype(name) for name, letter in LETTER.items()}
-
-
-class HostError(Exception):
-    """What bindings raise where a status is not 0."""
-
-    status = 7
-
-
-def by_columns(pointer: int, rows: int, cols: int, ld: int, dtype: Any) -> np.ndarray:
-    """The matrix at an address, whose columns are ld elements apart."""
-    size = np.dtype(dtype).itemsize
-    memory = (ctypes.c_char * max((ld * (cols - 1) + rows) * size, 1)).from_address(pointer)
-    made: np.ndarray = np.ndarray((rows, cols), dtype, memory, strides=(size, ld * size))
-    return made
 
 
 class _Host:

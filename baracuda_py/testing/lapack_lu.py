@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from .lapack_memory import HostError, by_columns
+
 
 class HostLu:
     """getrf of cusolverDn."""
@@ -18,8 +20,6 @@ class HostLu:
         self, letter: str, dtype: Any, m: int, n: int, a: int, lda: int, workspace: int, pivots: int, info: int
     ) -> None:
         from scipy.linalg import lapack
-
-        from .lapack import HostError, by_columns
 
         if lda < max(m, 1):
             raise HostError

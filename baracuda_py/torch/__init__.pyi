@@ -786,11 +786,9 @@ from baracuda_py import logdet as logdet
 from baracuda_py import lu as lu
 from baracuda_py import lu_factor as lu_factor
 from baracuda_py import lu_factor_ex as lu_factor_ex
-from baracuda_py import lu_factors as lu_factors
 from baracuda_py import lu_pivots_to_permutation as lu_pivots_to_permutation
 from baracuda_py import lu_solve as lu_solve
 from baracuda_py import lu_unpack as lu_unpack
-from baracuda_py import row_order as row_order
 from baracuda_py import slogdet as slogdet
 from baracuda_py import solve as solve
 from baracuda_py import solve_ex as solve_ex
@@ -798,7 +796,6 @@ from baracuda_py import solve_triangular as solve_triangular
 from baracuda_py import tensorinv as tensorinv
 from baracuda_py import tensorsolve as tensorsolve
 from baracuda_py import triangular_solve as triangular_solve
-from baracuda_py import triangular_systems as triangular_systems
 # ops.loss
 from baracuda_py import adaptive_log_softmax_with_loss as adaptive_log_softmax_with_loss
 from baracuda_py import binary_cross_entropy as binary_cross_entropy

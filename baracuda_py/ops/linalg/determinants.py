@@ -64,7 +64,7 @@ def det(a: Array, *, out: Any = None, stream: Any = None, preference: Any = None
     """
     square(a)
     options = {"stream": stream, "preference": preference}
-    lu, pivots, _ = lu_factors(a, return_info=True, **options)
+    lu, pivots, _ = lu_factors(a, None, options)
     return prod(_numbers(lu, pivots, options), axis=-1, out=out, **options)
 
 

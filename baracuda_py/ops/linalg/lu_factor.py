@@ -202,4 +202,9 @@ class LuFactorPlan(Plan):
         return int(np.prod(desc.batch_shape, dtype=np.int64)) * (k * k * longer - k**3 // 3)
 
 
-lu_factors: Any = functional(LuFactorPlan)
+_factors: Any = functional(LuFactorPlan)
+
+
+def lu_factors(a: Any, out: Any, options: dict[str, Any]) -> Any:
+    """`LuFactorPlan` as a function, with info."""
+    return _factors(a, return_info=True, out=out, **options)

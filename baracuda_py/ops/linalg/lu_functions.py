@@ -32,19 +32,19 @@ ZERO_PIVOT = "U[{0}, {0}] is exactly 0, counted from 1: a matrix is singular"
 
 def permuted_rows(x: Any, pivots: Any, inverse: bool, out: Any, options: Options) -> Any:
     """Pᵀ x, or P x where `inverse`: rows in the order of the pivots, or back."""
-    order = row_order(pivots, rows=shape_of(x, "b")[-2], first=1, inverse=inverse, **options)
+    order = row_order(pivots, shape_of(x, "b")[-2], options, inverse=inverse)
     return take_along_axis(x, with_axis(order, -1, "pivots"), -2, out=out, **options)
 
 
 def permutation(pivots: Any, rows: int, element: Any, inverse: bool, out: Any, options: Options) -> Any:
     """P with A = P L U, or Pᵀ where not `inverse`."""
-    order = row_order(pivots, rows=rows, first=1, inverse=inverse, **options)
+    order = row_order(pivots, rows, options, inverse=inverse)
     return one_hot(order, rows, element=element, out=out, **options)
 
 
 def counted(pivots: Any, rows: int, options: Options) -> Any:
     """0, 1, … in every vector of a batch: what no swaps leave."""
-    return row_order(block(constant(pivots), slice(0, 0)), rows=rows, first=1, **options)
+    return row_order(block(constant(pivots), slice(0, 0)), rows, options)
 
 
 def unit_lower(lu: Any, pivots: Any, out: Any, options: Options) -> Any:
@@ -97,8 +97,8 @@ def _of_matrix(a: Any, lu: Any, pivots: Any, stream: Any = None, preference: Any
 def factored(a: Any, out: Any, options: Options) -> Any:
     """(lu, pivots, info), of which lu has a gradient where one is recorded."""
     if recorder((a,)) is None:
-        return lu_factors(a, return_info=True, out=out, **options)
-    lu, pivots, info = lu_factors(constant(a), return_info=True, out=out, **options)
+        return lu_factors(a, out, options)
+    lu, pivots, info = lu_factors(constant(a), out, options)
     return _of_matrix(a, lu, pivots, **options), pivots, info
 
 

@@ -145,7 +145,12 @@ class LuPermutationPlan(Plan):
         )  # fmt: skip
 
 
-row_order: Any = functional(LuPermutationPlan)
+_row_order: Any = functional(LuPermutationPlan)
+
+
+def row_order(pivots: Any, rows: int, options: dict[str, Any], first: int = 1, inverse: bool = False) -> Any:
+    """`LuPermutationPlan` as a function."""
+    return _row_order(pivots, rows=rows, first=first, inverse=inverse, **options)
 
 
 @entry(LuPermutationPlan)
@@ -160,4 +165,4 @@ def lu_pivots_to_permutation(
     `inverse`: (L U)[permutation] = A. A pivot that names no row exchanges nothing.
     """
     facts = {"rows": permutation_size, "first": first, "inverse": inverse}
-    return row_order(pivots, **facts, out=out, stream=stream, preference=preference)
+    return _row_order(pivots, **facts, out=out, stream=stream, preference=preference)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...calls.interpreters import recorder
+from ...calls.interpreters import innermost, recorder
 from ...core import config
 from ...core.arrays import read, to_numpy
 from ...core.errors import InvalidProblemError, SingularMatrixError
@@ -82,7 +82,9 @@ def as_operand(dx: Any, x: Any, options: Options) -> Any:
 def refuse_singular(name: str, info: Any, what: str) -> None:
     """The error of a singular matrix where `info` is there to be read: on the host, or under BARACUDA_CHECK=1."""
     host = type(info) is np.ndarray
-    if recorder((info,)) is not None or not (host or config.get("BARACUDA_CHECK")):
+    if innermost() is not None or recorder((info,)) is not None:  # nothing has been computed
+        return
+    if not (host or config.get("BARACUDA_CHECK")):
         return
     found = np.asarray(info if host else to_numpy(info))
     bad = np.argwhere(found != 0)

@@ -40,11 +40,6 @@ def _by_lu(a: Any, b: Any, left: bool, out: Any, options: Options, factors: Any)
     return (out if out is not None else column(x) if vector else x), info
 
 
-def _plain(a: Any, out: Any, options: Options) -> Any:
-    """Factors of which no gradient is wanted."""
-    return lu_factors(a, return_info=True, out=out, **options)
-
-
 def _solve_back(dy: Any, a: Any, b: Any, y: Any, left: bool, preference: Any) -> tuple[Any, Any]:
     """db = A⁻ᴴ dy, da = -db yᴴ, or -yᴴ db where A stands on the right."""
     options = {"preference": preference}
@@ -66,7 +61,7 @@ def solve(a: Array, b: Array, *, left: bool = True, out: Any = None, stream: Any
     matrix x has infinities and NaN: nothing waits for a device. On NumPy arrays, and under BARACUDA_CHECK=1, a
     `SingularMatrixError` (a `numpy.linalg.LinAlgError`) is raised; `solve_ex` returns info in its place.
     """
-    x, info = _by_lu(a, b, left, out, {"stream": stream, "preference": preference}, _plain)
+    x, info = _by_lu(a, b, left, out, {"stream": stream, "preference": preference}, lu_factors)
     refuse_singular("solve", info, ZERO_PIVOT)
     return x
 
@@ -88,7 +83,7 @@ def solve_ex(
 def _inverted(a: Any, out: Any, options: Options) -> Any:
     """The inverse, as the columns of identity matrices in the pivots' order say it, and info."""
     n = square(a)
-    lu, pivots, info = lu_factors(a, return_info=True, **options)
+    lu, pivots, info = lu_factors(a, None, options)
     ones = permutation(pivots, n, read(a, "a").element, False, None, options)
     half = systems(lu, ones, False, True, True, False, False, None, options)
     return systems(lu, half, True, True, False, False, False, out, options), info

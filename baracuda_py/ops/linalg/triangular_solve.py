@@ -187,4 +187,9 @@ class TriangularSolvePlan(Plan):
         return int(np.prod(desc.batch_shape, dtype=np.int64)) * desc.n * desc.n * desc.k
 
 
-triangular_systems: Any = functional(TriangularSolvePlan)
+_systems: Any = functional(TriangularSolvePlan)
+
+
+def triangular_systems(a: Any, b: Any, **given: Any) -> Any:
+    """`TriangularSolvePlan` as a function."""
+    return _systems(a, b, **given)
