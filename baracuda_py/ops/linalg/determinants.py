@@ -31,8 +31,8 @@ def _numbers(lu: Any, pivots: Any, options: Options) -> Any:
 def _det_back(dy: Any, a: Any, preference: Any) -> Any:
     """dy times the conjugate of the adjugate's transpose, det(A)* A⁻ᴴ.
 
-    A zero of U's diagonal counts as one rounding of the largest number there, in the determinant as in the inverse: the
-    adjugate of a singular matrix, which is finite, comes of it to within roundings.
+    A zero of U's diagonal counts as one rounding of the largest number there (or, of none, of 1), in the determinant as
+    in the inverse: the adjugate of a singular matrix, which is finite, comes of it to within roundings.
     """
     options = {"preference": preference}
     n, element = square(a), read(a, "a").element
@@ -41,10 +41,10 @@ def _det_back(dy: Any, a: Any, preference: Any) -> Any:
         return lu
     at = len(shape_of(lu, "lu")) - 2
     found = diagonal(lu, at, at + 1, "lu")
-    size = abs(found, **options)
+    size, rounding = abs(found, **options), float(element.limits.eps) / 2
     zero = eq(found, mul(found, 0, **options), **options)
-    small = mul(amax(size, axis=-1, keepdims=True, **options), float(element.limits.eps) / 2, **options)
-    small = masked_fill(small, eq(small, mul(small, 0, **options), **options), 1.0, **options)
+    small = mul(amax(size, axis=-1, keepdims=True, **options), rounding, **options)
+    small = masked_fill(small, eq(small, mul(small, 0, **options), **options), rounding, **options)
     small = cast(small, element, **options) if element.is_complex else small
     added = where(zero, broadcast(small, shape_of(found, "lu"), "lu"), mul(found, 0, **options), **options)
     whole = add(lu, diag_embed(added, **options), **options)

@@ -57,26 +57,26 @@ def unit_lower(lu: Any, pivots: Any, out: Any, options: Options) -> Any:
 # ---- factors ----------------------------------------------------------------------------------------------------
 
 
-def _lu_back(dy: Any, a: Any, lu: Any, pivots: Any, preference: Any = None) -> Any:
+def _lu_back(dy: Any, a: Any, lu: Any, pivots: Any, y: Any, preference: Any = None) -> Any:
     """P L⁻ᴴ (tril(Lᴴ dL, -1) + triu(dU Uᴴ)) U⁻ᴴ of the square part, with terms of what is beyond it.
 
     Beyond it U₂ = L⁻¹ A₂ of wide matrices, L₂ = A₂ U⁻¹ of tall ones.
     """
     options = {"preference": preference}
-    m, n = shape_of(lu, "lu")[-2:]
+    m, n = shape_of(y, "lu")[-2:]
     k = min(m, n)
     first, rest = slice(0, k), slice(k, None)
-    core, slope = (block(x, first, first) for x in (lu, dy))
+    core, slope = (block(x, first, first) for x in (y, dy))
     lower, upper = unit_lower(core, pivots, None, options), triu(core, **options)
     below = product(adjoint_of(lower, options), tril(slope, -1, **options), options)
     above = product(triu(slope, **options), adjoint_of(upper, options), options)
     wide, tall = n > m, m > n
     if wide:
         beyond = block(dy, rest)
-        below = sub(below, product(beyond, adjoint_of(block(lu, rest), options), options), **options)
+        below = sub(below, product(beyond, adjoint_of(block(y, rest), options), options), **options)
     if tall:
         beyond = block(dy, rest, slice(None))
-        above = sub(above, product(adjoint_of(block(lu, rest, slice(None)), options), beyond, options), **options)
+        above = sub(above, product(adjoint_of(block(y, rest, slice(None)), options), beyond, options), **options)
     inner = add(tril(below, -1, **options), triu(above, **options), **options)
     by_lower: Options = {"upper": False, "unitriangular": True, "trans": "c", **options}
     by_upper: Options = {"upper": True, "left": False, "trans": "c", **options}
@@ -88,7 +88,7 @@ def _lu_back(dy: Any, a: Any, lu: Any, pivots: Any, preference: Any = None) -> A
     return permuted_rows(inner, pivots, True, None, options)
 
 
-@composed(_lu_back, "a", reads=("lu", "pivots"))
+@composed(_lu_back, "a", result=True, reads=("pivots",))
 def _of_matrix(a: Any, lu: Any, pivots: Any, stream: Any = None, preference: Any = None) -> Any:
     """The factors as what is differentiated by a."""
     return copy(lu, stream=stream, preference=preference)
