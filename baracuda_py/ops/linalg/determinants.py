@@ -13,9 +13,9 @@ from ...core.views import broadcast, diagonal, shape_of, with_axis
 from ..elementwise.binary_functions import add, eq, mul
 from ..elementwise.cast import cast
 from ..elementwise.ternary_functions import masked_fill, where
-from ..elementwise.unary import abs, log, neg, sgn
+from ..elementwise.unary import abs, log, neg, sgn  # type: ignore[attr-defined]  # made from a table
 from ..layout.written import diag_embed
-from ..reduce.reduce import amax, prod, sum
+from ..reduce.reduce import amax, prod, sum  # type: ignore[attr-defined]  # made from a table
 from .lu_factor import LuFactorPlan, lu_factors
 from .lu_functions import counted, factored, lu_solve
 from .parts import Options, block, conjugate, square

@@ -13,7 +13,7 @@ from ...core.errors import InvalidProblemError
 from ...core.outputs import each_of
 from ...core.views import constant, shape_of, transposed, with_axis
 from ..elementwise.binary_functions import add, sub
-from ..elementwise.unary import neg
+from ..elementwise.unary import neg  # type: ignore[attr-defined]  # made from a table
 from ..indexing.mask_functions import take_along_axis
 from ..layout.concat import concat
 from ..layout.moves import copy

@@ -13,7 +13,7 @@ from ...core.checked import whole, wholes
 from ...core.errors import InvalidProblemError
 from ...core.outputs import each_of
 from ...core.views import permuted, shape_of, with_axis
-from ..elementwise.unary import neg
+from ..elementwise.unary import neg  # type: ignore[attr-defined]  # made from a table
 from ..layout.moves import copy
 from ..layout.views import reshape
 from .lu_factor import LuFactorPlan, lu_factors

@@ -10,7 +10,7 @@ from ...core import Array
 from ...core.checked import shown
 from ...core.errors import InvalidProblemError
 from ...core.views import shape_of, transposed, with_axis
-from ..elementwise.unary import neg
+from ..elementwise.unary import neg  # type: ignore[attr-defined]  # made from a table
 from ..layout.triangle import tril, triu
 from .parts import Options, adjoint_of, as_operand, column, conjugate, fits, one_batch, product, square
 from .triangular_solve import TriangularSolvePlan, triangular_systems

@@ -76,8 +76,8 @@ def test_systems_of_hard_matrices(element: Any) -> None:
         wide = np.result_type(x.dtype, np.float64)
         off = np.abs(one.astype(wide) @ x.astype(wide) - b).max(-1)
         assert (off <= 20 * n * np.finfo(name).eps * (np.abs(one) @ np.abs(x)).max(-1)).all()
-        np.testing.assert_allclose((bc.inv(cupy.asarray(a.astype(name))) @ cupy.asarray(a.astype(name))).get(), np.eye(n),
-                                   atol=2e5 * np.finfo(name).eps)  # fmt: skip
+    held = cupy.asarray(a.astype(name))
+    np.testing.assert_allclose((bc.inv(held) @ held).get(), np.eye(n), atol=2e5 * np.finfo(name).eps)
 
 
 def test_singular_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
