@@ -20,14 +20,28 @@ from ..backends.cusolver import CUSOLVER, LETTER
 from ..backends.library import Library
 from ..core.errors import UnsupportedError
 from .lapack_lu import HostLu
-from .lapack_memory import HostError as HostError
-from .lapack_memory import by_columns
 
 _DTYPES = {letter: np.dtype(name) for name, letter in LETTER.items()}
 
 
-class _Host:
+class HostError(Exception):
+    """What bindings raise where a status is not 0."""
+
+    status = 7
+
+
+def by_columns(pointer: int, rows: int, cols: int, ld: int, dtype: Any) -> np.ndarray:
+    """The matrix at an address, whose columns are ld elements apart."""
+    size = np.dtype(dtype).itemsize
+    memory = (ctypes.c_char * max((ld * (cols - 1) + rows) * size, 1)).from_address(pointer)
+    made: np.ndarray = np.ndarray((rows, cols), dtype, memory, strides=(size, ld * size))
+    return made
+
+
+class _Host(HostLu):
     """Bindings: handles, streams, and of a routine `potrf` its four forms `spotrf` … `zpotrf`."""
+
+    failure, matrix = HostError, staticmethod(by_columns)
 
     def create(self) -> int:
         return 1
@@ -49,7 +63,7 @@ class _Host:
         return call
 
 
-class HostSolver(HostLu, _Host):
+class HostSolver(_Host):
     """cusolverDn."""
 
     def _potrf_buffer_size(self, letter: str, dtype: Any, uplo: int, n: int, a: int, lda: int) -> int:

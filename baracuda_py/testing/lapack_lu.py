@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from .lapack_memory import HostError, by_columns
-
 
 class HostLu:
-    """getrf of cusolverDn."""
+    """getrf of cusolverDn; `lapack.py` says its error, and how a matrix at an address is seen."""
+
+    failure: type[Exception]
+    matrix: Any
 
     def _getrf_buffer_size(self, letter: str, dtype: Any, m: int, n: int, a: int, lda: int) -> int:
         return 2 * max(m, n) + 1
@@ -22,10 +23,10 @@ class HostLu:
         from scipy.linalg import lapack
 
         if lda < max(m, 1):
-            raise HostError
+            raise self.failure
         ctypes.memset(workspace, 0xAB, self._getrf_buffer_size(letter, dtype, m, n, a, lda) * dtype.itemsize)
-        matrix = by_columns(a, m, n, lda, dtype)
+        matrix = self.matrix(a, m, n, lda, dtype)
         found, swaps, status = getattr(lapack, f"{letter}getrf")(np.array(matrix))
         matrix[...] = found
-        by_columns(pivots, min(m, n), 1, min(m, n), np.int32)[:, 0] = swaps + 1
+        self.matrix(pivots, min(m, n), 1, min(m, n), np.int32)[:, 0] = swaps + 1
         ctypes.c_int32.from_address(info).value = status
