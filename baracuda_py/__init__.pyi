@@ -20,6 +20,7 @@ from typing import Protocol
 from typing import TypeVar
 from typing import overload
 
+from . import linalg as linalg
 from . import nn as nn
 from . import serving as serving
 from . import weights as weights
@@ -43,6 +44,7 @@ from .core.errors import MisalignedOperandError as MisalignedOperandError
 from .core.errors import NonFiniteWarning as NonFiniteWarning
 from .core.errors import NotPreparedError as NotPreparedError
 from .core.errors import OutOfMemoryError as OutOfMemoryError
+from .core.errors import SingularMatrixError as SingularMatrixError
 from .core.errors import UnknownKeywordError as UnknownKeywordError
 from .core.errors import UnsupportedError as UnsupportedError
 from .core.errors import WorkspaceTooSmallError as WorkspaceTooSmallError
@@ -495,6 +497,15 @@ from .ops.linalg.cholesky import CholeskyPlan as CholeskyPlan
 from .ops.linalg.cholesky_backward import CholeskyBackwardArgs as CholeskyBackwardArgs
 from .ops.linalg.cholesky_backward import CholeskyBackwardDescriptor as _CholeskyBackwardDescriptor
 from .ops.linalg.cholesky_backward import CholeskyBackwardPlan as CholeskyBackwardPlan
+from .ops.linalg.lu_factor import LuFactorArgs as LuFactorArgs
+from .ops.linalg.lu_factor import LuFactorDescriptor as _LuFactorDescriptor
+from .ops.linalg.lu_factor import LuFactorPlan as LuFactorPlan
+from .ops.linalg.lu_permutation import LuPermutationArgs as LuPermutationArgs
+from .ops.linalg.lu_permutation import LuPermutationDescriptor as _LuPermutationDescriptor
+from .ops.linalg.lu_permutation import LuPermutationPlan as LuPermutationPlan
+from .ops.linalg.triangular_solve import TriangularSolveArgs as TriangularSolveArgs
+from .ops.linalg.triangular_solve import TriangularSolveDescriptor as _TriangularSolveDescriptor
+from .ops.linalg.triangular_solve import TriangularSolvePlan as TriangularSolvePlan
 # ops.loss
 from .ops.loss.cross_entropy import CrossEntropyLossArgs as CrossEntropyLossArgs
 from .ops.loss.cross_entropy import CrossEntropyLossDescriptor as _CrossEntropyLossDescriptor
@@ -3989,10 +4000,65 @@ class CholeskyBackwardDescriptor(_CholeskyBackwardDescriptor):
 class CholeskyDescriptor(_CholeskyDescriptor):
     """a and y are matrices [*batch_shape, n, n], info [*batch_shape]."""
     def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., n: SupportsIndex, upper: bool = False, element: DType) -> None: ...
+class LuFactorDescriptor(_LuFactorDescriptor):
+    """a and lu are matrices [*batch_shape, m, n], pivots [*batch_shape, min(m, n)], info [*batch_shape]."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., m: SupportsIndex, n: SupportsIndex, element: DType) -> None: ...
+class LuPermutationDescriptor(_LuPermutationDescriptor):
+    """pivots are [*batch_shape, count], permutation [*batch_shape, rows]."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., count: SupportsIndex, rows: SupportsIndex, first: SupportsIndex = 1, inverse: bool = False, element: DType) -> None: ...
+class TriangularSolveDescriptor(_TriangularSolveDescriptor):
+    """a is matrices [*batch_shape, n, n], b and x are [*batch_shape, n, k]."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., n: SupportsIndex, k: SupportsIndex, upper: bool = False, unit: bool = False, conjugate: bool = False, element: DType) -> None: ...
+def cho_factor(a: Array, lower: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(c, lower): Cholesky factors for `cho_solve` (scipy.linalg.cho_factor), with zeros beyond; see `cholesky`."""
+def cho_solve(c_and_lower: Any, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with A x = b by what `cho_factor` returns, (c, lower) (scipy.linalg.cho_solve)."""
+def cholesky(a: Array, *, upper: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """L with A = L Lᴴ of Hermitian positive definite matrices, or (`upper`) U with A = Uᴴ U (torch.linalg.cholesky)."""
 def cholesky_backward(y: A, dy: Array, *, batch_shape: int | Sequence[int] = ..., n: int = ..., upper: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """da from the factor and its gradient, Hermitian: of a Hermitian change δ of A the loss changes by ⟨da, δ⟩."""
 def cholesky_ex(a: Array, *, upper: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(y, info): the Cholesky factors of matrices, and where there is none (torch.linalg.cholesky_ex)."""
+def cholesky_inverse(factor: Array, upper: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The inverse of A = L Lᴴ, or Uᴴ U (`upper`), by its Cholesky factor [..., n, n] (torch.cholesky_inverse)."""
+def cholesky_solve(b: Array, factor: Array, upper: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with A x = b, A = L Lᴴ by its Cholesky factor, or Uᴴ U (`upper`), as torch.cholesky_solve orders them."""
+def det(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The determinants of matrices [..., n, n], by LU factors (torch.linalg.det, numpy.linalg.det); 1 of n = 0."""
+def inv(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The inverse of matrices [..., n, n], by LU factors (torch.linalg.inv, numpy.linalg.inv)."""
+def inv_ex(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(inverse, info) of `inv`: info, int32 [...], is 0, or k where U[k, k] is exactly 0 (torch.linalg.inv_ex)."""
+def inverse(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`inv` by its older name (torch.inverse)."""
+def logdet(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """log det(A) of matrices [..., n, n] (torch.logdet): NaN of a negative determinant, -inf of 0."""
+def lu(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(P, L, U) with A = P L U (torch.linalg.lu, scipy.linalg.lu); a: [..., m, n]. See `lu_factor_ex`, `lu_unpack`."""
+def lu_factor(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(lu, pivots) of `lu_factor_ex` (torch.linalg.lu_factor, jax.scipy.linalg.lu_factor; SciPy's pivots are from 0)."""
+def lu_factor_ex(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(lu, pivots, info): factors A = P L U with partial pivoting (torch.linalg.lu_factor_ex)."""
+def lu_pivots_to_permutation(pivots: Array, permutation_size: int, *, first: int, inverse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The order of rows that pivots come to, int32 [..., permutation_size] (jax.lax.linalg.lu_pivots_to_permutation)."""
+def lu_solve(lu: Array, pivots: Array, b: Array, *, left: bool = True, adjoint: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with A x = b, A by its factors from `lu_factor` (torch.linalg.lu_solve)."""
+def lu_unpack(lu: Array, pivots: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(P, L, U) of what `lu_factor` returns (torch.lu_unpack)."""
+def slogdet(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(sign, logabsdet): det(A) = sign · exp(logabsdet), which stays in range (torch.linalg.slogdet, numpy's)."""
+def solve(a: Array, b: Array, *, left: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with A x = b, or x A = b where not `left` (torch.linalg.solve, numpy.linalg.solve)."""
+def solve_ex(a: Array, b: Array, *, left: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x, info) of `solve`: info, int32 [...], is 0, or k where U[k, k] is exactly 0 (torch.linalg.solve_ex)."""
+def solve_triangular(a: Array, b: Array, *, upper: bool, left: bool = True, unitriangular: bool = False, trans: Any = 'n', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with op(A) x = b, or x op(A) = b where not `left`, A a triangle of a (torch.linalg.solve_triangular)."""
+def tensorinv(a: Array, ind: int = 2, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The inverse of a as a map from its last axes to its first `ind` (torch.linalg.tensorinv, numpy.linalg.tensorinv)."""
+def tensorsolve(a: Array, b: Array, dims: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with tensordot(a, x, x.ndim) = b (torch.linalg.tensorsolve, numpy.linalg.tensorsolve)."""
+def triangular_solve(a: Array, b: Array, *, left_side: bool = False, lower: bool = False, transpose_a: bool = False, conjugate_a: bool = False, unit_diagonal: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`solve_triangular` by JAX's words: x op(A) = b, or op(A) x = b with `left_side` (jax.lax.linalg)."""
 # ops.loss
 class CrossEntropyLossDescriptor(_CrossEntropyLossDescriptor):
     """logits (*batch_shape, num_classes), targets batch_shape; the loss has shape () or, with 'none', batch_shape."""

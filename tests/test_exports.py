@@ -81,7 +81,7 @@ def test_names_resolve() -> None:
 @pytest.mark.parametrize(
     ("module", "word", "says"),
     [
-        ("baracuda_py", "rmsnorm", "did you mean rms_norm"), ("baracuda_py", "cholesky", "did you mean cholesky_ex"),
+        ("baracuda_py", "rmsnorm", "did you mean rms_norm"), ("baracuda_py", "choleski", "did you mean cholesky"),
         ("baracuda_py.nn.functional", "bilinea", "did you mean bilinear"), ("baracuda_py", "_hidden", "'_hidden'$"),
         ("baracuda_py", "convolution_of_nothing", "ops --search"),
     ],

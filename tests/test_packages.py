@@ -31,6 +31,7 @@ PACKAGES = {  # lowest first
     "testing": "Checks for every op: random problems, layouts, tolerances, the emulator.",
     "help": "What `help` shows of a function.",
     "named_plans": "Further names of some kinds of plans.",
+    "linalg": "The names of linear algebra.",
     "nn": "PyTorch's spellings of functions.",
     "serving": "What a serving loop needs around the ops: pages, prefixes, batches.",
     "weights": "Readers of files of weights.",

@@ -44,6 +44,9 @@ ELSEWHERE = {
         "dy times the scales is `mul`; `DequantizeBackwardPlan` has the gradient of the scales",
     ),
     "CtcLossCudnnPlan": "`CtcLossPlan` and `CtcLossBackwardPlan`, whose inputs are log-probabilities",
+    "InversePlan": "`inv` and `inv_ex`, of `LuFactorPlan` and `TriangularSolvePlan`",
+    "LuPlan": "`LuFactorPlan`; `lu` gives P, L and U",
+    "SolvePlan": "`solve` and `solve_ex`, of `LuFactorPlan` and `TriangularSolvePlan`",
     "HistogramddPlan": "`histogramdd`, of as many `BinIndexPlan` as there are axes",
     "MoePlan": "`moe_permute`, then `GroupedBlockGemmPlan` or `GroupedGemmPlan`, then `moe_unpermute`",
     "UniquePlan": "`unique`, of `SortPlan` and `UniqueConsecutivePlan`",
@@ -59,7 +62,7 @@ _ABSENT = {
     "images": "AffineGrid GridSample GridSampleBackward Interpolate InterpolateBackward Nms RoiAlign RoiAlignBackward "
               "RoiPool RoiPoolBackward",
     "linear algebra": "BatchedOrmqr BatchedOrmqrWy BatchedQr BatchedQrMaterialize BatchedSvd BatchedSvda Eig "
-                      "Eigh Inverse LstSq Lu Qr Solve Svd",
+                      "Eigh LstSq Qr Svd",
     "pooling": "FractionalMaxPool2d FractionalMaxPool3d",
     "optimizers": "LambStep SgdStep",
 }  # fmt: skip

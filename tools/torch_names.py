@@ -28,6 +28,7 @@ OTHERS = {
     "torch.batch_norm_gather_stats": "batch_norm_gather_stats_with_counts",
     "torch.batch_norm_update_stats": "running_statistics", "torch.nn.functional.swish": "silu",
     "torch.nn.functional.scaled_dot_product_attention": "sdpa", "torch.select": "", "torch.linalg.norm": "",
+    "torch.triangular_solve": "solve_triangular",
     "torch.linalg.diagonal": "", "torch.linalg.vander": "", "torch.signal.windows.exponential": "",
 }  # fmt: skip
 NO_FUNCTION = ("Identity",)  # whose name is of another function

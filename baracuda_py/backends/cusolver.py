@@ -40,7 +40,7 @@ CUSOLVER = _Solver(
 )  # fmt: skip
 LETTER = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}  # before a routine's name
 LOWER, UPPER = 0, 1  # cublasFillMode_t
-_SOMEWHERE = 1 << 20  # stands for a pointer that is not read
+SOMEWHERE = 1 << 20  # stands for a pointer that is not read
 
 
 def leading(matrix: View) -> tuple[int, bool] | None:
@@ -64,7 +64,7 @@ class Potrf:
         self._ld = ld
         ask = getattr(CUSOLVER.bindings, f"{letter}potrf_buffer_size")
         with current(device), CUSOLVER.calling(f"{self._name}_bufferSize"):
-            self._lwork = int(ask(CUSOLVER.handle(device), *self._shape, _SOMEWHERE, ld))
+            self._lwork = int(ask(CUSOLVER.handle(device), *self._shape, SOMEWHERE, ld))
         self.workspace = self._lwork * {"s": 4, "d": 8, "c": 8, "z": 16}[letter]
 
     def run(self, matrix: int, info: int, workspace: int, stream: int) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 
 def _rebuild(cls: type[BaracudaError], args: tuple[Any, ...], state: dict[str, Any]) -> BaracudaError:
     error = cls.__new__(cls)
@@ -51,6 +53,10 @@ class RecordedError(UnsupportedError):
 
     Raised before anything is written. The functional layer hands such a call to `baracuda_py.torch`.
     """
+
+
+class SingularMatrixError(BaracudaError, np.linalg.LinAlgError):
+    """A matrix that has no factors or no inverse, where the host looks: at NumPy's arrays, or by BARACUDA_CHECK=1."""
 
 
 class MisalignedOperandError(BaracudaError):

@@ -7,6 +7,7 @@ from .attention import ATTENTION
 from .indexing import EXAMPLES
 from .latent import LATENT
 from .layout import LAYOUT
+from .linalg_lu import LINALG_LU
 from .quantized import QUANTIZED
 from .random_table import RANDOM
 from .signals import SIGNALS
@@ -54,6 +55,7 @@ output, loss = bc.adaptive_log_softmax_with_loss(x, target, head, [(down, up)])"
     **EXAMPLES,
     **LATENT,
     **SIGNALS,
+    **LINALG_LU,
     "alpha_dropout": f"{_X}y = bc.alpha_dropout(x, 0.25, seed=7)",
     "array_equal": f"{_X}same = bc.array_equal(x, x)",
     "array_equiv": f"{_X}same = bc.array_equiv(x, x[:1])",

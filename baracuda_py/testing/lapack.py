@@ -19,6 +19,7 @@ from ..backends.cublas import CUBLAS_LT
 from ..backends.cusolver import CUSOLVER, LETTER
 from ..backends.library import Library
 from ..core.errors import UnsupportedError
+from .lapack_lu import HostLu
 
 _DTYPES = {letter: np.dtype(name) for name, letter in LETTER.items()}
 
@@ -37,8 +38,10 @@ def by_columns(pointer: int, rows: int, cols: int, ld: int, dtype: Any) -> np.nd
     return made
 
 
-class _Host:
+class _Host(HostLu):
     """Bindings: handles, streams, and of a routine `potrf` its four forms `spotrf` … `zpotrf`."""
+
+    failure, matrix = HostError, staticmethod(by_columns)
 
     def create(self) -> int:
         return 1

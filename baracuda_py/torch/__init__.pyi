@@ -783,8 +783,31 @@ from baracuda_py import vstack as vstack
 from baracuda_py import write_at as write_at
 from baracuda_py import write_slice as write_slice
 # ops.linalg
+from baracuda_py import cho_factor as cho_factor
+from baracuda_py import cho_solve as cho_solve
+from baracuda_py import cholesky as cholesky
 from baracuda_py import cholesky_backward as cholesky_backward
 from baracuda_py import cholesky_ex as cholesky_ex
+from baracuda_py import cholesky_inverse as cholesky_inverse
+from baracuda_py import cholesky_solve as cholesky_solve
+from baracuda_py import det as det
+from baracuda_py import inv as inv
+from baracuda_py import inv_ex as inv_ex
+from baracuda_py import inverse as inverse
+from baracuda_py import logdet as logdet
+from baracuda_py import lu as lu
+from baracuda_py import lu_factor as lu_factor
+from baracuda_py import lu_factor_ex as lu_factor_ex
+from baracuda_py import lu_pivots_to_permutation as lu_pivots_to_permutation
+from baracuda_py import lu_solve as lu_solve
+from baracuda_py import lu_unpack as lu_unpack
+from baracuda_py import slogdet as slogdet
+from baracuda_py import solve as solve
+from baracuda_py import solve_ex as solve_ex
+from baracuda_py import solve_triangular as solve_triangular
+from baracuda_py import tensorinv as tensorinv
+from baracuda_py import tensorsolve as tensorsolve
+from baracuda_py import triangular_solve as triangular_solve
 # ops.loss
 from baracuda_py import adaptive_log_softmax_with_loss as adaptive_log_softmax_with_loss
 from baracuda_py import binary_cross_entropy as binary_cross_entropy

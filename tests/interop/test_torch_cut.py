@@ -23,7 +23,7 @@ from baracuda_py.core.args import scalars_of  # noqa: E402
 
 NAMES = [n for n in EXPORTS if not isinstance(f := getattr(bc, n), type) and callable(f) and hasattr(f, "plan")]
 FLOATS = (ElementKind.F32, ElementKind.F64, ElementKind.F16, ElementKind.BF16, ElementKind.C64, *ElementKind)
-HERMITIAN = ("cholesky_ex",)  # of one triangle, with gradients for changes that are Hermitian
+HERMITIAN = ("cholesky_ex", "cholesky", "cho_factor")  # of one triangle, with gradients for changes that are Hermitian
 APART = {  # operands whose values are not in the result, or not in each of several
     "astype": [1], "batch_norm_gather_stats_with_counts": [1], "cast": [1], "lora_matmul_backward": [4],
     "histc": [0], "intersect1d": [1], "rankdata": [0], "setdiff1d": [1], "sort_key_val": [0, 1],
@@ -33,6 +33,7 @@ APART = {  # operands whose values are not in the result, or not in each of seve
     "syrk_backward": [1, 2],
     **{f"{name}_backward": [1, 2] for name in ("convolve", "convolve2d", "correlate", "correlate2d")},
     "polyval_backward": [1],
+    "lu": [0], "lu_unpack": [0],
     "fake_quantize_per_channel_affine": [0],  # of steps of 0.5 the estimator is no derivative
     "fused_moving_avg_obs_fake_quant": [0, 1, 2],
     "learnable_fake_quantize": [0, 1, 2], "fake_quantize_learnable_per_tensor_affine": [0, 1, 2],

@@ -18,10 +18,10 @@ from ...calls.functional import functional
 from ...core.benchmark import EAGER, FLOPS, Benchmark
 from ...core.device import Device
 from ...calls.entries import entry
-from ...jit.launch import runtime_for
 from ...schedules.in_library import COPY, COPY_SOURCE, Place, copied, offsets, piece, sequence, swapped, work_on
+from ...schedules.library_matrices import cleared
+from .draws import ELEMENTS
 
-ELEMENTS = (ElementKind.F32, ElementKind.F64, ElementKind.C64, ElementKind.C128)
 _SLACK, _COLUMNS = 1 << 20, 1024  # bytes, and columns of a: more than cuSOLVER asks for (the GPU tests say so)
 
 
@@ -108,17 +108,6 @@ def _caller(
     """potrf on each matrix in turn; from byte `end` on the workspace is cuSOLVER's, which all of them share."""
     at, info_at = factor.finder(operands), info.finder(operands)
 
-    def nothing(device: Device) -> Call:
-        """Matrices of no rows are positive definite."""
-        clear, infos = runtime_for(device).clear, offsets(info.view, 0)
-
-        def run(pointers: tuple[int, ...], scalars: Any, workspace: int, nbytes: int, stream: int) -> None:
-            told = info_at(pointers, workspace)
-            for one in infos:
-                clear(told + one, ElementKind.I32.itemsize, stream)
-
-        return Call(run, end)
-
     def prepare(device: Device) -> Call:
         uplo = UPPER if factor.by_rows else LOWER  # a lower triangle by rows is an upper one by columns
         potrf = Potrf(str(desc.element), desc.n, factor.ld, uplo, device)
@@ -131,7 +120,7 @@ def _caller(
 
         return Call(run, end + potrf.workspace)
 
-    return prepare if desc.n else nothing
+    return prepare if desc.n else cleared(info, end, operands)  # matrices of no rows are positive definite
 
 
 class CholeskyPlan(Plan):

@@ -19,7 +19,8 @@ from ...core.args import finite_only
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.device import Device
 from ...schedules.in_library import COPY, COPY_SOURCE, Place, copied, offsets, piece, sequence, swapped
-from .cholesky import ELEMENTS, CholeskyDescriptor, CholeskyPlan, definite, drawn
+from .cholesky import CholeskyDescriptor, CholeskyPlan, definite, drawn
+from .draws import ELEMENTS, solved
 
 _THREADS = 256
 
@@ -61,17 +62,8 @@ def reference(desc: CholeskyDescriptor, *, y: Any, dy: Any) -> Mapping[str, Any]
     """NumPy's solves."""
     factor, slope = _lower(desc, y, dy)
     adjoint = factor.conj().swapaxes(-1, -2)
-    half = _solved(adjoint, _part(factor, slope))
-    return {"da": _solved(adjoint, half.conj().swapaxes(-1, -2)).conj().swapaxes(-1, -2)}
-
-
-def _solved(upper: Any, b: Any) -> Any:
-    """U⁻¹ b by substitution, infinite or NaN where U is singular, as BLAS has it."""
-    x = np.array(b)
-    for row in reversed(range(x.shape[-2])):
-        x[..., row, :] -= (upper[..., row, None, row + 1 :] @ x[..., row + 1 :, :])[..., 0, :]
-        x[..., row, :] /= upper[..., row, row, None]
-    return x
+    half = solved(adjoint, _part(factor, slope))
+    return {"da": solved(adjoint, half.conj().swapaxes(-1, -2)).conj().swapaxes(-1, -2)}
 
 
 def residual(desc: CholeskyDescriptor, name: str, *, y: Any, dy: Any, da: Any) -> Any:

@@ -1,0 +1,32 @@
+"""The stand-in of cuSOLVER's LU factors, by SciPy's LAPACK (see `lapack.py`)."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+
+class HostLu:
+    """getrf of cusolverDn; `lapack.py` says its error, and how a matrix at an address is seen."""
+
+    failure: type[Exception]
+    matrix: Any
+
+    def _getrf_buffer_size(self, letter: str, dtype: Any, m: int, n: int, a: int, lda: int) -> int:
+        return 2 * max(m, n) + 1
+
+    def _getrf(
+        self, letter: str, dtype: Any, m: int, n: int, a: int, lda: int, workspace: int, pivots: int, info: int
+    ) -> None:
+        from scipy.linalg import lapack
+
+        if lda < max(m, 1):
+            raise self.failure
+        ctypes.memset(workspace, 0xAB, self._getrf_buffer_size(letter, dtype, m, n, a, lda) * dtype.itemsize)
+        matrix = self.matrix(a, m, n, lda, dtype)
+        found, swaps, status = getattr(lapack, f"{letter}getrf")(np.array(matrix))
+        matrix[...] = found
+        self.matrix(pivots, min(m, n), 1, min(m, n), np.int32)[:, 0] = swaps + 1
+        ctypes.c_int32.from_address(info).value = status
