@@ -19,22 +19,9 @@ from ..backends.cublas import CUBLAS_LT
 from ..backends.cusolver import CUSOLVER, LETTER
 from ..backends.library import Library
 from ..core.errors import UnsupportedError
+from .lapack_eigen import HostEigen, HostError, by_columns
 
 _DTYPES = {letter: np.dtype(name) for name, letter in LETTER.items()}
-
-
-class HostError(Exception):
-    """What bindings raise where a status is not 0."""
-
-    status = 7
-
-
-def by_columns(pointer: int, rows: int, cols: int, ld: int, dtype: Any) -> np.ndarray:
-    """The matrix at an address, whose columns are ld elements apart."""
-    size = np.dtype(dtype).itemsize
-    memory = (ctypes.c_char * max((ld * (cols - 1) + rows) * size, 1)).from_address(pointer)
-    made: np.ndarray = np.ndarray((rows, cols), dtype, memory, strides=(size, ld * size))
-    return made
 
 
 class _Host:
@@ -60,7 +47,7 @@ class _Host:
         return call
 
 
-class HostSolver(_Host):
+class HostSolver(HostEigen, _Host):
     """cusolverDn."""
 
     def _potrf_buffer_size(self, letter: str, dtype: Any, uplo: int, n: int, a: int, lda: int) -> int:
