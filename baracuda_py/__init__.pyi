@@ -483,6 +483,21 @@ from .ops.linalg.cholesky import CholeskyPlan as CholeskyPlan
 from .ops.linalg.cholesky_backward import CholeskyBackwardArgs as CholeskyBackwardArgs
 from .ops.linalg.cholesky_backward import CholeskyBackwardDescriptor as _CholeskyBackwardDescriptor
 from .ops.linalg.cholesky_backward import CholeskyBackwardPlan as CholeskyBackwardPlan
+from .ops.linalg.eigh import EighArgs as EighArgs
+from .ops.linalg.eigh import EighDescriptor as _EighDescriptor
+from .ops.linalg.eigh import EighPlan as EighPlan
+from .ops.linalg.geqrf import GeqrfArgs as GeqrfArgs
+from .ops.linalg.geqrf import GeqrfDescriptor as _GeqrfDescriptor
+from .ops.linalg.geqrf import GeqrfPlan as GeqrfPlan
+from .ops.linalg.householder_product import HouseholderProductArgs as HouseholderProductArgs
+from .ops.linalg.householder_product import HouseholderProductDescriptor as _HouseholderProductDescriptor
+from .ops.linalg.householder_product import HouseholderProductPlan as HouseholderProductPlan
+from .ops.linalg.qr import QrArgs as QrArgs
+from .ops.linalg.qr import QrDescriptor as _QrDescriptor
+from .ops.linalg.qr import QrPlan as QrPlan
+from .ops.linalg.svd import SvdArgs as SvdArgs
+from .ops.linalg.svd import SvdDescriptor as _SvdDescriptor
+from .ops.linalg.svd import SvdPlan as SvdPlan
 # ops.loss
 from .ops.loss.cross_entropy import CrossEntropyLossArgs as CrossEntropyLossArgs
 from .ops.loss.cross_entropy import CrossEntropyLossDescriptor as _CrossEntropyLossDescriptor
@@ -3923,10 +3938,58 @@ class CholeskyBackwardDescriptor(_CholeskyBackwardDescriptor):
 class CholeskyDescriptor(_CholeskyDescriptor):
     """a and y are matrices [*batch_shape, n, n], info [*batch_shape]."""
     def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., n: SupportsIndex, upper: bool = False, element: DType) -> None: ...
+class EighDescriptor(_EighDescriptor):
+    """a and v are matrices [*batch_shape, n, n], w [*batch_shape, n] holds real numbers, info is [*batch_shape]."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., n: SupportsIndex, upper: bool = False, element: DType) -> None: ...
+class GeqrfDescriptor(_GeqrfDescriptor):
+    """a and y are matrices [*batch_shape, m, n], tau is [*batch_shape, min(m, n)]."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., m: SupportsIndex, n: SupportsIndex, element: DType) -> None: ...
+class HouseholderProductDescriptor(_HouseholderProductDescriptor):
+    """a and q are [*batch_shape, m, n], m >= n, tau is [*batch_shape, k], k <= n."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., m: SupportsIndex, n: SupportsIndex, k: SupportsIndex, element: DType) -> None: ...
+class QrDescriptor(_QrDescriptor):
+    """a is [*batch_shape, m, n], of k = min(m, n); q is [*, m, k] and r [*, k, n], `complete`: [*, m, m], [*, m, n]."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., m: SupportsIndex, n: SupportsIndex, complete: bool = False, element: DType) -> None: ...
+class SvdDescriptor(_SvdDescriptor):
+    """a is [*batch_shape, m, n], of k = min(m, n); s [*, k] is real, u [*, m, k], vh [*, k, n], info [*]."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., m: SupportsIndex, n: SupportsIndex, full_matrices: bool = False, element: DType) -> None: ...
 def cholesky_backward(y: A, dy: Array, *, batch_shape: int | Sequence[int] = ..., n: int = ..., upper: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """da from the factor and its gradient, Hermitian: of a Hermitian change δ of A the loss changes by ⟨da, δ⟩."""
 def cholesky_ex(a: Array, *, upper: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(y, info): the Cholesky factors of matrices, and where there is none (torch.linalg.cholesky_ex)."""
+def cond(a: Array, p: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The condition numbers of matrices, by a norm of `matrix_norm` (torch.linalg.cond, numpy.linalg.cond)."""
+def eigh(a: Array, UPLO: str = 'L', *, return_info: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(w, v) with a = v diag(w) vᴴ, of Hermitian matrices, w ascending (torch.linalg.eigh, numpy.linalg.eigh)."""
+def eigvalsh(a: Array, UPLO: str = 'L', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """w, the eigenvalues of Hermitian matrices, ascending (torch.linalg.eigvalsh, numpy.linalg.eigvalsh)."""
+def geqrf(a: Array, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """y: R on and above the diagonal, below it the reflectors v of H = I - tau v vᴴ (v is 1 on it); A = H₁ H₂ … R."""
+def householder_product(a: A, tau: Array, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
+    """q = the first n columns of H₁ H₂ … Hₖ, Hᵢ = I - tauᵢ vᵢ vᵢᴴ, vᵢ below a's diagonal, 1 on it (LAPACK orgqr)."""
+def lstsq(a: Array, b: Array, *, rtol: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x, residuals, rank, s): x of the least |x| among those of the least |a x - b| (torch.linalg.lstsq, 'gelsd')."""
+def matrix_norm(a: Array, ord: Any = 'fro', *, axis: int | Sequence[int] = ..., keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The norm of matrices along two axes (torch.linalg.matrix_norm, numpy.linalg.matrix_norm)."""
+def matrix_rank(a: Array, *, atol: Any = None, rtol: Any = None, hermitian: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """How many singular values of matrices are above max(atol, rtol σ₁), int64 (torch.linalg.matrix_rank)."""
+def orgqr(a: Array, tau: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`householder_product` by LAPACK's name (torch.orgqr), of complex numbers, too."""
+def pinv(a: Array, *, atol: Any = None, rtol: Any = None, hermitian: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """V Σ⁺ Uᴴ, the pseudo-inverses of matrices (torch.linalg.pinv); Σ⁺ is 1 / σ above max(atol, rtol σ₁), else 0."""
+def qr(a: Array, mode: str = 'reduced', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(q, r) with a = q r, q of orthonormal columns and r upper triangular (torch.linalg.qr, numpy.linalg.qr)."""
+def raw_eigh(a: Array, *, batch_shape: int | Sequence[int] = ..., n: int = ..., upper: bool = False, return_v: bool = False, return_info: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """a = v diag(w) vᴴ of a Hermitian a, w ascending, v of orthonormal columns (LAPACK syevd, heevd)."""
+@overload
+def raw_svd(a: A, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., full_matrices: bool = False, return_u: Literal[False] = False, return_vh: Literal[False] = False, return_info: Literal[False] = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A: ...
+@overload
+def raw_svd(a: Array, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., full_matrices: bool = False, return_u: bool = False, return_vh: bool = False, return_info: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """a = u diag(s) vh, u and vhᴴ of orthonormal columns, s >= 0 descending (LAPACK gesvd; torch.linalg.svd)."""
+def svd(a: Array, full_matrices: bool = True, *, return_info: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(u, s, vh) with a = u diag(s) vh, s >= 0 descending (torch.linalg.svd, numpy.linalg.svd)."""
+def svdvals(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """s, the singular values of matrices, descending (torch.linalg.svdvals, numpy.linalg.svdvals)."""
 # ops.loss
 class CrossEntropyLossDescriptor(_CrossEntropyLossDescriptor):
     """logits (*batch_shape, num_classes), targets batch_shape; the loss has shape () or, with 'none', batch_shape."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from baracuda_py.backends.library import current
 from baracuda_py.core.device import Device
 
@@ -20,7 +18,8 @@ class _Routine:
 
     def __init__(self, element: str, name: str, device: Device, *asked: int) -> None:
         letter = LETTER[element]
-        self._name, self._device, self._set_stream = f"cusolverDn{letter.upper()}{name}", device, CUSOLVER.bindings.set_stream
+        self._name, self._device = f"cusolverDn{letter.upper()}{name}", device
+        self._set_stream = CUSOLVER.bindings.set_stream
         self._call = getattr(CUSOLVER.bindings, f"{letter}{name}")
         ask = getattr(CUSOLVER.bindings, f"{letter}{name}_buffer_size")
         with current(device), CUSOLVER.calling(f"{self._name}_bufferSize"):

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..backends.library import Call
+from ..core.device import Device
 from ..core.element import ElementKind
 from ..core.params import Params
 from ..core.tensor import View
-from ..backends.library import Call
-from ..core.device import Device
 from ..core.variant import Kernel, LibraryStep, Step
 from ..jit.launch import runtime_for
 from .in_library import COPY, COPY_SOURCE, Place, Steps, copied, offsets, piece, swapped

@@ -773,6 +773,21 @@ from baracuda_py import write_slice as write_slice
 # ops.linalg
 from baracuda_py import cholesky_backward as cholesky_backward
 from baracuda_py import cholesky_ex as cholesky_ex
+from baracuda_py import cond as cond
+from baracuda_py import eigh as eigh
+from baracuda_py import eigvalsh as eigvalsh
+from baracuda_py import geqrf as geqrf
+from baracuda_py import householder_product as householder_product
+from baracuda_py import lstsq as lstsq
+from baracuda_py import matrix_norm as matrix_norm
+from baracuda_py import matrix_rank as matrix_rank
+from baracuda_py import orgqr as orgqr
+from baracuda_py import pinv as pinv
+from baracuda_py import qr as qr
+from baracuda_py import raw_eigh as raw_eigh
+from baracuda_py import raw_svd as raw_svd
+from baracuda_py import svd as svd
+from baracuda_py import svdvals as svdvals
 # ops.loss
 from baracuda_py import adaptive_log_softmax_with_loss as adaptive_log_softmax_with_loss
 from baracuda_py import binary_cross_entropy as binary_cross_entropy

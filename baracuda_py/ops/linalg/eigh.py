@@ -95,7 +95,7 @@ def residual(desc: EighDescriptor, name: str, *, a: Any, w: Any, v: Any = None, 
 
 
 def geometry(p: Problem) -> Geometry | str:
-    """A triangle of a by columns in the workspace; the routine there, NaN where it failed, and copies of what it made."""
+    """A triangle of a by columns in the workspace; the routine there, NaN where it failed, and copies."""
     desc: EighDescriptor = p.desc
     work, end = columns(p.a.shape, desc.element, 0)
     w, end = piece(p.w.shape, desc.values, end)

@@ -37,15 +37,16 @@ def _eigh_gradient(
 @composed(_eigh_gradient, "a", result=True, reads=())
 @entry(EighPlan)
 def eigh(
-    a: Array, UPLO: str = "L", *, return_info: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
+    a: Array, UPLO: str = "L", *, return_info: bool = False, out: Any = None, stream: Any = None,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """(w, v) with a = v diag(w) vᴴ, of Hermitian matrices, w ascending (torch.linalg.eigh, numpy.linalg.eigh).
 
     a: [..., n, n] of f32, f64, complex64, complex128, of which one triangle is read, the lower one or (UPLO="U") the
     upper; w [..., n] is real, v [..., n, n] has orthonormal columns, whose signs and phases are the library's.
-    return_info: (w, v, info), info int32 [...], 0, or more where a matrix did not converge; its w and v are NaN. Nothing
-    waits for the device. The gradient is for Hermitian changes; that of v takes distinct eigenvalues and is infinite or
-    NaN where two are equal, as torch's, and has a meaning for functions that do not depend on signs and phases.
+    return_info: (w, v, info), info int32 [...], 0, or more where a matrix did not converge; its w and v are NaN.
+    Nothing waits for the device. The gradient is for Hermitian changes; that of v takes distinct eigenvalues and is
+    infinite or NaN where two are equal, as torch's, and has a meaning for functions that do not depend on signs and phases.
     """
     return raw_eigh(
         a, upper=_upper(UPLO), return_v=True, return_info=truth("return_info", return_info), out=out, stream=stream,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from ...core import (
 )  # fmt: skip
 from ...calls.functional import functional
 from ...core.benchmark import EAGER, FLOPS, Benchmark
+from ...core.memo import cached_property
 from ...schedules.in_library import COPY, COPY_SOURCE, piece, sequence
 from ...schedules.in_workspace import bound, columns, cut, whole
 from .bounded import ELEMENTS, adjoint, finite, quotient, size, tame
@@ -106,9 +106,7 @@ def geometry(p: Problem) -> Geometry | str:
         whole(p.y, held, "y", work.name),
         whole(p.tau, tau.view, "tau", tau.name, 1) if held.size else (),
     )
-    return (
-        steps if isinstance(steps, str) else Geometry(steps, end + bound(desc.element, (desc.m, desc.n)), "strided")
-    )
+    return steps if isinstance(steps, str) else Geometry(steps, end + bound(desc.element, (desc.m, desc.n)), "strided")
 
 
 class GeqrfPlan(Plan):

@@ -39,8 +39,8 @@ class HouseholderProductDescriptor(Descriptor):
     def validate(self) -> None:
         if not self.m >= self.n >= self.k:
             raise InvalidProblemError(
-                f"a must have no more columns than rows, and tau no more numbers than a has columns: got {self.m} rows, "
-                f"{self.n} columns and {self.k} numbers"
+                f"a must have no more columns than rows, and tau no more numbers than a has columns: got {self.m} "
+                f"rows, {self.n} columns and {self.k} numbers"
             )
 
 
@@ -87,9 +87,7 @@ def geometry(p: Problem) -> Geometry | str:
         (LibraryStep(_multiplying(desc, work, tau, info, end)),) if work.view.size else (),
         whole(p.q, work.view, "q", work.name),
     )
-    return (
-        steps if isinstance(steps, str) else Geometry(steps, end + bound(desc.element, (desc.m, desc.n)), "strided")
-    )
+    return steps if isinstance(steps, str) else Geometry(steps, end + bound(desc.element, (desc.m, desc.n)), "strided")
 
 
 def _multiplying(

@@ -6,13 +6,14 @@ from functools import cache
 from typing import Any
 
 from ...core.arrays import read
-from ...core.views import with_axis
+from ...core.views import cut, shape_of, with_axis, without_axes
 from ...expressions.elementwise import elementwise
 from ..elementwise.binary_functions import add, mul, sub
 from ..elementwise.cast import cast
 from ..elementwise.complex_unary import adjoint
 from ..gemm.matmul import matmul
 from ..layout.creation import eye
+from ..reduce import reduce as page
 
 
 @cache
@@ -51,9 +52,13 @@ class Pieces:
         """x less its adjoint."""
         return sub(x, self.turned(x), **self.options)
 
-    def of(self, text: str, **arrays: Any) -> Any:
+    def of(self, text: str, out: Any = None, **arrays: Any) -> Any:
         """A formula of real arrays and numbers."""
-        return formula(text)(**arrays, **self.options)
+        return formula(text)(**arrays, out=out, **self.options)
+
+    def reduced(self, name: str, x: Any, axis: Any = -1, out: Any = None, keepdims: bool = False) -> Any:
+        """A reduction by its name."""
+        return page.__dict__[name](x, axis=axis, keepdims=keepdims, out=out, **self.options)
 
     def unit(self, n: int, like: Any) -> Any:
         """The identity in the element of an array of real numbers."""
@@ -68,3 +73,14 @@ def across(w: Any) -> Any:
 def down(w: Any) -> Any:
     """A number for each row."""
     return with_axis(w, -1, "w")
+
+
+def first(s: Any, count: int = 1) -> Any:
+    """The first of singular values, as they broadcast."""
+    return cut(s, (*(slice(None),) * (len(shape_of(s, "s")) - 1), slice(count)), "s")
+
+
+def one_of(s: Any, place: int) -> Any:
+    """One of each matrix's singular values, counted from 0, without their axis."""
+    rank = len(shape_of(s, "s"))
+    return without_axes(cut(s, (*(slice(None),) * (rank - 1), slice(place, place + 1)), "s"), (rank - 1,), "s")

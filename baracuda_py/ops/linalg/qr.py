@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from ...calls.functional import functional
 from ...core.benchmark import EAGER, FLOPS, Benchmark
 from ...core.checked import shown
 from ...core.device import Device
+from ...core.memo import cached_property
 from ...core.outputs import each_of
 from ...jit.launch import runtime_for
 from ...schedules.in_library import COPY, COPY_SOURCE, Place, copied, piece, sequence, swapped
@@ -189,8 +189,8 @@ def qr(a: Array, mode: str = "reduced", *, out: Any = None, stream: Any = None, 
     """(q, r) with a = q r, q of orthonormal columns and r upper triangular (torch.linalg.qr, numpy.linalg.qr).
 
     a: [..., m, n] of f32, f64, complex64, complex128; k = min(m, n). mode: "reduced" gives q [..., m, k] and
-    r [..., k, n], "complete" q [..., m, m] and r [..., m, n], "r" the reduced r alone, as NumPy has it. Signs and phases
-    of q's columns are the library's. Nothing waits for the device. There is no gradient.
+    r [..., k, n], "complete" q [..., m, m] and r [..., m, n], "r" the reduced r alone, as NumPy has it. Signs and
+    phases of q's columns are the library's. Nothing waits for the device. There is no gradient.
     """
     if mode not in ("reduced", "complete", "r"):
         raise InvalidProblemError(f"mode must be 'reduced', 'complete' or 'r', got {shown(mode)}")

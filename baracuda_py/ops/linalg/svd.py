@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from ...core import (
 from ...calls.functional import functional
 from ...core.benchmark import EAGER, FLOPS, Benchmark
 from ...core.device import Device
+from ...core.memo import cached_property
 from ...schedules.in_library import COPY, COPY_SOURCE, Place, piece, sequence, swapped
 from ...schedules.in_workspace import (
     INFO, UNCONVERGED, VALUES, addresses, bound, cleared, columns, cut, given_out, unconverged, whole,
