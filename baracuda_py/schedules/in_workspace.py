@@ -16,7 +16,7 @@ from ..core.device import Device
 from ..core.element import ElementKind
 from ..core.params import Params
 from ..core.tensor import View
-from ..core.variant import Kernel, LibraryStep, Step
+from ..core.variant import Kernel, LibraryStep, Step, aligned
 from ..jit.launch import runtime_for
 from .in_library import COPY, COPY_SOURCE, Place, Steps, copied, offsets, piece, swapped
 from .map import widths
@@ -101,4 +101,4 @@ def unconverged(place: Place, info: Place) -> Steps:
 def bound(element: ElementKind, extents: Sequence[int], squares: int = 2) -> int:
     """More bytes than cuSOLVER asks for (the GPU tests say so)."""
     largest = max(extents, default=0)
-    return (1 << 20) + (1024 * largest + squares * math.prod(extents[:2])) * element.itemsize
+    return aligned((1 << 20) + (1024 * largest + squares * math.prod(extents[:2])) * element.itemsize)

@@ -46,7 +46,8 @@ def eigh(
     upper; w [..., n] is real, v [..., n, n] has orthonormal columns, whose signs and phases are the library's.
     return_info: (w, v, info), info int32 [...], 0, or more where a matrix did not converge; its w and v are NaN.
     Nothing waits for the device. The gradient is for Hermitian changes; that of v takes distinct eigenvalues and is
-    infinite or NaN where two are equal, as torch's, and has a meaning for functions that do not depend on signs and phases.
+    infinite or NaN where two are equal, as torch's, and has a meaning for functions of v that do not depend on signs
+    and phases.
     """
     return raw_eigh(
         a, upper=_upper(UPLO), return_v=True, return_info=truth("return_info", return_info), out=out, stream=stream,

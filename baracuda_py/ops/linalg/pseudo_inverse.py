@@ -7,14 +7,14 @@ from typing import Any
 from ...core import Array
 from ...core.arrays import read
 from ...core.checked import real, truth
-from ...core.errors import InvalidProblemError, UnsupportedError
+from ...core.errors import InvalidProblemError
 from ...core.outputs import each_of
-from ...core.views import shape_of, with_axis
+from ...core.views import shape_of, with_axis, without_axes
 from ...calls.composed import composed
 from ...calls.entries import entry
 from ..elementwise.binary_functions import sub
 from ..elementwise.cast import cast
-from ..elementwise.unary import abs as magnitude  # type: ignore[attr-defined]
+from ..elementwise.unary import abs as magnitude, negative  # type: ignore[attr-defined]
 from .eigh import raw_eigh
 from .eigh_functions import eigvalsh
 from .pieces import Pieces, across, down, first
@@ -117,16 +117,25 @@ def pinv(
 def _lstsq_gradient(
     dy: Any, a: Any, b: Any, *, rtol: Any = None, y: Any, stream: Any = None, preference: Any = None
 ) -> Any:  # fmt: skip
-    """Those of pinv(a) @ b."""
-    dx, *others = dy
-    if any(one is not None for one in others):
-        raise UnsupportedError("lstsq has a gradient by its solution alone; make residuals of it, sum((b - a @ x)²)")
-    do = Pieces(stream, preference)
+    """Those of x = pinv(a) @ b, of the squares of e = b - a @ x, and of the singular values."""
+    (dx, dresiduals, _, ds), x, do = dy, y[0], Pieces(stream, preference)
     p = pinv(a, rtol=rtol, **do.options)
-    db = do.product(do.turned(p), dx)
-    slopes = (with_axis(one, -1, "b") if len(shape_of(b, "b")) == 1 else one for one in (dx, b))
-    dx, b = slopes
-    return _pinv_gradient(do.product(dx, do.turned(b)), a, y=p, **do.options), db
+    if column := len(shape_of(b, "b")) == 1:
+        dx, b, x = (one if one is None else with_axis(one, -1, "b") for one in (dx, b, x))
+    da = db = None
+    if dresiduals is not None:
+        off = sub(b, do.product(a, x), **do.options)
+        by = with_axis(dresiduals, 0, "dy") if column else across(dresiduals)
+        db = do.scaled(off, do.of("2 * r", r=by))
+        da = negative(do.product(db, do.turned(x)), **do.options)
+        dx = do.sum(dx, negative(do.product(do.turned(a), db), **do.options))
+    if dx is not None:
+        da = do.sum(da, _pinv_gradient(do.product(dx, do.turned(b)), a, y=p, **do.options))
+        db = do.sum(db, do.product(do.turned(p), dx))
+    if ds is not None:
+        u, _, vh = raw_svd(a, return_u=True, return_vh=True, **do.options)
+        da = do.sum(da, do.product(do.scaled(u, across(ds)), vh))
+    return da, db if db is None or not column else without_axes(db, (1,), "db")
 
 
 @composed(_lstsq_gradient, "a", "b", result=True)
@@ -139,7 +148,7 @@ def lstsq(
     a: [..., m, n]; b: [..., m, r] of the same batch, or [m] where a is one matrix; x: [..., n, r] or [n]. Singular
     values s [..., min(m, n)] up to rtol σ₁ (by default max(m, n) eps) count as 0; rank, int64 [...], says how many do
     not. residuals [..., r]: sum |b - a x|², of every matrix, where torch and NumPy leave out those that fit, which only
-    the device knows. The gradient is by x, for matrices whose rank does not change nearby.
+    the device knows. Gradients are for matrices whose rank does not change nearby.
     """
     do, to = Pieces(stream, preference), each_of(out, 4)
     shape, right = matrices(a, "a"), shape_of(b, "b")

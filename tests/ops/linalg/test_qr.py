@@ -75,7 +75,7 @@ def test_hard_matrices(element: str, shape: tuple[int, int], place: str) -> None
             desc = QrPlan.descriptor(m=shape[0], n=shape[1], complete=complete, element=element)
             got = call(QrPlan, desc, {"q", "r"}, place, a=a)
             wide = {key: np.asarray(x, np.result_type(np.float64, x)) for key, x in {"a": a, **got}.items()}
-            assert residual(desc, "q", **wide) <= 4 * ElementKind.of(element).limits.eps, name
+            assert residual(desc, "q", **wide) <= 10 * ElementKind.of(element).limits.eps, name
 
 
 @pytest.mark.parametrize("dtype", ["float64", "complex64"])
