@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -44,9 +43,9 @@ def finite(*given: Any) -> Any:
     return np.logical_and.reduce([np.isfinite(x).all((-1, -2)) for x in given])
 
 
-def not_finite(name: str, arrays: Mapping[str, Any]) -> str | None:
-    """What BARACUDA_CHECK says of a matrix with NaN or infinities."""
-    return None if np.isfinite(arrays[name]).all() else f"{name} has NaN or infinities, of which nothing is known"
+def not_finite(name: str, read: Any) -> str | None:
+    """What BARACUDA_CHECK says of NaN or infinities in what is read of an operand."""
+    return None if np.isfinite(read).all() else f"{name} has NaN or infinities, of which nothing is known"
 
 
 def doubled(x: Any) -> Any:

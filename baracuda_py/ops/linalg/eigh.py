@@ -176,7 +176,7 @@ class EighPlan(Plan):
 
     @classmethod
     def check_values(cls, desc: EighDescriptor, arrays: Mapping[str, Any]) -> str | None:
-        return not_finite("a", arrays)
+        return not_finite("a", np.triu(arrays["a"]) if desc.upper else np.tril(arrays["a"]))
 
     @classmethod
     def flops(cls, desc: EighDescriptor) -> int:

@@ -60,7 +60,7 @@ def _eigvalsh_gradient(
 ) -> Any:  # fmt: skip
     """da = V diag(dw) Vᴴ; the vectors are found then."""
     do = Pieces(stream, preference)
-    _, v = raw_eigh(a, upper=_upper(UPLO), return_v=True, stream=stream, preference=preference)
+    _, v = eigh(a, UPLO, **do.options)
     return do.product(do.scaled(v, across(dy)), do.turned(v))
 
 

@@ -19,7 +19,7 @@ from .eigh import raw_eigh
 from .eigh_functions import eigvalsh
 from .pieces import Pieces, across, down, first
 from .svd import SvdPlan, raw_svd
-from .svd_functions import svdvals
+from .svd_functions import svd, svdvals
 
 
 def matrices(x: Any, name: str, square: bool = False) -> tuple[int, ...]:
@@ -133,7 +133,7 @@ def _lstsq_gradient(
         da = do.sum(da, _pinv_gradient(do.product(dx, do.turned(b)), a, y=p, **do.options))
         db = do.sum(db, do.product(do.turned(p), dx))
     if ds is not None:
-        u, _, vh = raw_svd(a, return_u=True, return_vh=True, **do.options)
+        u, _, vh = svd(a, False, **do.options)
         da = do.sum(da, do.product(do.scaled(u, across(ds)), vh))
     return da, db if db is None or not column else without_axes(db, (1,), "db")
 

@@ -221,7 +221,7 @@ class SvdPlan(Plan):
 
     @classmethod
     def check_values(cls, desc: SvdDescriptor, arrays: Mapping[str, Any]) -> str | None:
-        return not_finite("a", arrays)
+        return not_finite("a", arrays["a"])
 
     @classmethod
     def flops(cls, desc: SvdDescriptor) -> int:

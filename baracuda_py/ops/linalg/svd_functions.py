@@ -84,7 +84,7 @@ def svd(
 def _svdvals_gradient(dy: Any, a: Any, *, stream: Any = None, preference: Any = None) -> Any:
     """da = U diag(dΣ) Vᴴ; the vectors are found then."""
     do = Pieces(stream, preference)
-    u, _, vh = raw_svd(a, return_u=True, return_vh=True, stream=stream, preference=preference)
+    u, _, vh = svd(a, False, **do.options)
     return do.product(do.scaled(u, across(dy)), vh)
 
 

@@ -151,6 +151,26 @@ def test_gradients_of_equal_eigenvalues() -> None:
     assert not torch.isfinite(b.grad).all()
 
 
+def test_checked_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NaN is an error there where it is read."""
+    monkeypatch.setenv("BARACUDA_CHECK", "1")
+    a = np.eye(3)
+    a[0, 2] = np.nan
+    np.testing.assert_array_equal(bc.eigvalsh(a), np.ones(3))
+    for call_it in (lambda: bc.eigvalsh(a, "U"), lambda: bc.svdvals(a)):
+        with pytest.raises(InvalidProblemError, match="a has NaN or infinities"):
+            call_it()
+
+
+def test_derivatives_of_higher_order() -> None:
+    torch = pytest.importorskip("torch")
+    x = drawn(np.random.default_rng(4), (3, 3), "float64")
+    for of in (lambda a: bc.eigvalsh((a + a.mH) / 2), lambda a: bc.eigh((a + a.mH) / 2)[1], lambda a: bc.svdvals(a)):
+        leaf = torch.tensor(x, requires_grad=True)
+        assert torch.autograd.gradgradcheck(of, leaf)
+        assert torch.autograd.gradcheck(of, leaf, check_forward_ad=True)
+
+
 def test_gradients_through_jax() -> None:
     jax = pytest.importorskip("jax")
     import baracuda_py.jax as bj
