@@ -3979,13 +3979,6 @@ def pinv(a: Array, *, atol: Any = None, rtol: Any = None, hermitian: bool = Fals
     """V Σ⁺ Uᴴ, the pseudo-inverses of matrices (torch.linalg.pinv); Σ⁺ is 1 / σ above max(atol, rtol σ₁), else 0."""
 def qr(a: Array, mode: str = 'reduced', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(q, r) with a = q r, q of orthonormal columns and r upper triangular (torch.linalg.qr, numpy.linalg.qr)."""
-def raw_eigh(a: Array, *, batch_shape: int | Sequence[int] = ..., n: int = ..., upper: bool = False, return_v: bool = False, return_info: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """a = v diag(w) vᴴ of a Hermitian a, w ascending, v of orthonormal columns (LAPACK syevd, heevd)."""
-@overload
-def raw_svd(a: A, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., full_matrices: bool = False, return_u: Literal[False] = False, return_vh: Literal[False] = False, return_info: Literal[False] = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A: ...
-@overload
-def raw_svd(a: Array, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., full_matrices: bool = False, return_u: bool = False, return_vh: bool = False, return_info: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """a = u diag(s) vh, u and vhᴴ of orthonormal columns, s >= 0 descending (LAPACK gesvd; torch.linalg.svd)."""
 def svd(a: Array, full_matrices: bool = True, *, return_info: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(u, s, vh) with a = u diag(s) vh, s >= 0 descending (torch.linalg.svd, numpy.linalg.svd)."""
 def svdvals(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

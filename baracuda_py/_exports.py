@@ -1673,8 +1673,6 @@ _BY_FAMILY = {
     "orgqr": "ops.linalg.householder_product",
     "pinv": "ops.linalg.pseudo_inverse",
     "qr": "ops.linalg.qr",
-    "raw_eigh": "ops.linalg.eigh",
-    "raw_svd": "ops.linalg.svd",
     "svd": "ops.linalg.svd_functions",
     "svdvals": "ops.linalg.svd_functions",
     # ops.loss

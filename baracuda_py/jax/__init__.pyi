@@ -794,8 +794,6 @@ from baracuda_py import matrix_rank as matrix_rank
 from baracuda_py import orgqr as orgqr
 from baracuda_py import pinv as pinv
 from baracuda_py import qr as qr
-from baracuda_py import raw_eigh as raw_eigh
-from baracuda_py import raw_svd as raw_svd
 from baracuda_py import svd as svd
 from baracuda_py import svdvals as svdvals
 # ops.loss

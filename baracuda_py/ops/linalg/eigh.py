@@ -15,7 +15,6 @@ from ...core import (
     Args, Array, BackendKind, Backward, Descriptor, ElementKind, Geometry, Guarantee, LibraryStep, Plan, Problem,
     Variant, element, extent, extents, flag, operand, output,
 )  # fmt: skip
-from ...calls.functional import functional
 from ...core.benchmark import EAGER, FLOPS, Benchmark
 from ...core.device import Device
 from ...schedules.in_library import COPY, COPY_SOURCE, Place, copied, piece, sequence, swapped
@@ -181,6 +180,3 @@ class EighPlan(Plan):
     @classmethod
     def flops(cls, desc: EighDescriptor) -> int:
         return 9 * int(np.prod(desc.batch_shape, dtype=np.int64)) * desc.n**3
-
-
-raw_eigh: Any = functional(EighPlan)

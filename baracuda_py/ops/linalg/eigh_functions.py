@@ -10,8 +10,12 @@ from ...core.errors import InvalidProblemError
 from ...core.views import shape_of
 from ...calls.composed import composed
 from ...calls.entries import entry
-from .eigh import EighPlan, raw_eigh
+from ...calls.functional import functional
+from .eigh import EighPlan
 from .pieces import Pieces, across, down
+
+
+_eigh: Any = functional(EighPlan)
 
 
 def _upper(uplo: Any) -> bool:
@@ -49,7 +53,7 @@ def eigh(
     infinite or NaN where two are equal, as torch's, and has a meaning for functions of v that do not depend on signs
     and phases.
     """
-    return raw_eigh(
+    return _eigh(
         a, upper=_upper(UPLO), return_v=True, return_info=truth("return_info", return_info), out=out, stream=stream,
         preference=preference,
     )  # fmt: skip
@@ -71,4 +75,4 @@ def eigvalsh(a: Array, UPLO: str = "L", *, out: Any = None, stream: Any = None, 
 
     As `eigh`, which makes vectors besides; its gradient makes them, and takes no distinct eigenvalues.
     """
-    return raw_eigh(a, upper=_upper(UPLO), return_v=False, out=out, stream=stream, preference=preference)
+    return _eigh(a, upper=_upper(UPLO), return_v=False, out=out, stream=stream, preference=preference)

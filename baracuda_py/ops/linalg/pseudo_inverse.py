@@ -15,10 +15,9 @@ from ...calls.entries import entry
 from ..elementwise.binary_functions import sub
 from ..elementwise.cast import cast
 from ..elementwise.unary import abs as magnitude, negative  # type: ignore[attr-defined]
-from .eigh import raw_eigh
-from .eigh_functions import eigvalsh
+from .eigh_functions import eigh, eigvalsh
 from .pieces import Pieces, across, down, first
-from .svd import SvdPlan, raw_svd
+from .svd import SvdPlan
 from .svd_functions import svd, svdvals
 
 
@@ -103,13 +102,13 @@ def pinv(
     """
     do, _ = Pieces(stream, preference), matrices(a, "a", truth("hermitian", hermitian))
     if hermitian:
-        w, v = raw_eigh(a, return_v=True, **do.options)
+        w, v = eigh(a, **do.options)
         sizes, most = _sizes(do, w)
         inverse = do.of(
             "where(s > maximum(low, share * t), 1 / w, 0)", s=sizes, t=most, w=w, **tolerances(do, a, atol, rtol)
         )
         return do.product(do.scaled(v, across(inverse)), do.turned(v), out)
-    u, s, vh = raw_svd(a, return_u=True, return_vh=True, **do.options)
+    u, s, vh = svd(a, False, **do.options)
     inverse = do.of("where(s > maximum(low, share * t), 1 / s, 0)", s=s, t=first(s), **tolerances(do, a, atol, rtol))
     return do.product(do.scaled(do.turned(vh), across(inverse)), do.turned(u), out)
 
@@ -156,7 +155,7 @@ def lstsq(
     if right[: len(shape) - 1] != shape[:-1] or len(right) != len(shape) - column:
         raise InvalidProblemError(f"b must be [..., m, r] beside a of {shape}, or [m] beside one matrix, got {right}")
     limits = tolerances(do, a, None, rtol)
-    u, s, vh = raw_svd(a, return_u=True, return_vh=True, **do.options)
+    u, s, vh = svd(a, False, **do.options)
     inverse = do.of("where(s > maximum(low, share * t), 1 / s, 0)", s=s, t=first(s), **limits)
     above = do.of("s > maximum(low, share * t)", s=s, t=first(s), **limits)
     along = do.product(do.turned(u), b)

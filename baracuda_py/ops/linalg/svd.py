@@ -15,7 +15,6 @@ from ...core import (
     Args, Array, BackendKind, Backward, Descriptor, ElementKind, Geometry, Guarantee, LibraryStep, Plan, Problem,
     Variant, element, extent, extents, flag, operand, output,
 )  # fmt: skip
-from ...calls.functional import functional
 from ...core.benchmark import EAGER, FLOPS, Benchmark
 from ...core.device import Device
 from ...core.memo import cached_property
@@ -226,6 +225,3 @@ class SvdPlan(Plan):
     @classmethod
     def flops(cls, desc: SvdDescriptor) -> int:
         return int(np.prod(desc.batch_shape, dtype=np.int64)) * (4 * desc.m * desc.n * desc.k + 8 * desc.k**3)
-
-
-raw_svd: Any = functional(SvdPlan)

@@ -11,9 +11,11 @@ from ...core.errors import UnsupportedError
 from ...core.views import cut, shape_of
 from ...calls.composed import composed
 from ...calls.entries import entry
+from ...calls.functional import functional
 from .pieces import Pieces, across, down
-from .svd import SvdPlan, raw_svd
+from .svd import SvdPlan
 
+_svd: Any = functional(SvdPlan)
 _LEFT = "(1 - d) * s / ((s - r) * (s + r) + d)"
 _RIGHT = "(1 - d) * r / ((s - r) * (s + r) + d)"
 
@@ -75,7 +77,7 @@ def svd(
     distinct singular values (of a rectangular one, off 0): it is infinite or NaN elsewhere, as torch's, and has a
     meaning for functions that do not depend on signs and phases.
     """
-    return raw_svd(
+    return _svd(
         a, full_matrices=truth("full_matrices", full_matrices), return_u=True, return_vh=True,
         return_info=truth("return_info", return_info), out=out, stream=stream, preference=preference,
     )  # fmt: skip
@@ -95,4 +97,4 @@ def svdvals(a: Array, *, out: Any = None, stream: Any = None, preference: Any = 
 
     As `svd`, which makes vectors besides; its gradient makes them, and takes no distinct singular values.
     """
-    return raw_svd(a, return_u=False, return_vh=False, out=out, stream=stream, preference=preference)
+    return _svd(a, return_u=False, return_vh=False, out=out, stream=stream, preference=preference)
