@@ -158,10 +158,9 @@ class EighPlan(Plan):
 
     @staticmethod
     def torch(torch: Any, desc: EighDescriptor, *, a: Any, wanted: set[str]) -> Any:
-        """torch.linalg.eigvalsh; eigenvectors are another library's up to their signs, which no comparison knows."""
-        if wanted - {"w"}:
-            return NotImplemented
-        return torch.linalg.eigvalsh(a, UPLO="U" if desc.upper else "L")
+        """torch.linalg.eigh; of its vectors, another library's up to their signs, nothing can be compared."""
+        uplo = "U" if desc.upper else "L"
+        return {"w": torch.linalg.eigh(a, UPLO=uplo)[0] if "v" in wanted else torch.linalg.eigvalsh(a, UPLO=uplo)}
 
     @staticmethod
     def case(draw: Any) -> EighDescriptor:

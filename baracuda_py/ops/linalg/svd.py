@@ -203,8 +203,9 @@ class SvdPlan(Plan):
 
     @staticmethod
     def torch(torch: Any, desc: SvdDescriptor, *, a: Any, wanted: set[str]) -> Any:
-        """torch.linalg.svdvals; vectors are another library's up to their signs, which no comparison knows."""
-        return NotImplemented if wanted - {"s"} else torch.linalg.svdvals(a)
+        """torch.linalg.svd; of its vectors, another library's up to their signs, nothing can be compared."""
+        vectors = wanted & {"u", "vh"}
+        return {"s": torch.linalg.svd(a, desc.full_matrices)[1] if vectors else torch.linalg.svdvals(a)}
 
     @staticmethod
     def case(draw: Any) -> SvdDescriptor:
