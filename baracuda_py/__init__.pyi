@@ -497,12 +497,27 @@ from .ops.linalg.cholesky import CholeskyPlan as CholeskyPlan
 from .ops.linalg.cholesky_backward import CholeskyBackwardArgs as CholeskyBackwardArgs
 from .ops.linalg.cholesky_backward import CholeskyBackwardDescriptor as _CholeskyBackwardDescriptor
 from .ops.linalg.cholesky_backward import CholeskyBackwardPlan as CholeskyBackwardPlan
+from .ops.linalg.eigh import EighArgs as EighArgs
+from .ops.linalg.eigh import EighDescriptor as _EighDescriptor
+from .ops.linalg.eigh import EighPlan as EighPlan
+from .ops.linalg.geqrf import GeqrfArgs as GeqrfArgs
+from .ops.linalg.geqrf import GeqrfDescriptor as _GeqrfDescriptor
+from .ops.linalg.geqrf import GeqrfPlan as GeqrfPlan
+from .ops.linalg.householder_product import HouseholderProductArgs as HouseholderProductArgs
+from .ops.linalg.householder_product import HouseholderProductDescriptor as _HouseholderProductDescriptor
+from .ops.linalg.householder_product import HouseholderProductPlan as HouseholderProductPlan
 from .ops.linalg.lu_factor import LuFactorArgs as LuFactorArgs
 from .ops.linalg.lu_factor import LuFactorDescriptor as _LuFactorDescriptor
 from .ops.linalg.lu_factor import LuFactorPlan as LuFactorPlan
 from .ops.linalg.lu_permutation import LuPermutationArgs as LuPermutationArgs
 from .ops.linalg.lu_permutation import LuPermutationDescriptor as _LuPermutationDescriptor
 from .ops.linalg.lu_permutation import LuPermutationPlan as LuPermutationPlan
+from .ops.linalg.qr import QrArgs as QrArgs
+from .ops.linalg.qr import QrDescriptor as _QrDescriptor
+from .ops.linalg.qr import QrPlan as QrPlan
+from .ops.linalg.svd import SvdArgs as SvdArgs
+from .ops.linalg.svd import SvdDescriptor as _SvdDescriptor
+from .ops.linalg.svd import SvdPlan as SvdPlan
 from .ops.linalg.triangular_solve import TriangularSolveArgs as TriangularSolveArgs
 from .ops.linalg.triangular_solve import TriangularSolveDescriptor as _TriangularSolveDescriptor
 from .ops.linalg.triangular_solve import TriangularSolvePlan as TriangularSolvePlan
@@ -4000,12 +4015,27 @@ class CholeskyBackwardDescriptor(_CholeskyBackwardDescriptor):
 class CholeskyDescriptor(_CholeskyDescriptor):
     """a and y are matrices [*batch_shape, n, n], info [*batch_shape]."""
     def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., n: SupportsIndex, upper: bool = False, element: DType) -> None: ...
+class EighDescriptor(_EighDescriptor):
+    """a and v are matrices [*batch_shape, n, n], w [*batch_shape, n] holds real numbers, info is [*batch_shape]."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., n: SupportsIndex, upper: bool = False, element: DType) -> None: ...
+class GeqrfDescriptor(_GeqrfDescriptor):
+    """a and y are matrices [*batch_shape, m, n], tau is [*batch_shape, min(m, n)]."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., m: SupportsIndex, n: SupportsIndex, element: DType) -> None: ...
+class HouseholderProductDescriptor(_HouseholderProductDescriptor):
+    """a and q are [*batch_shape, m, n], m >= n, tau is [*batch_shape, k], k <= n."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., m: SupportsIndex, n: SupportsIndex, k: SupportsIndex, element: DType) -> None: ...
 class LuFactorDescriptor(_LuFactorDescriptor):
     """a and lu are matrices [*batch_shape, m, n], pivots [*batch_shape, min(m, n)], info [*batch_shape]."""
     def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., m: SupportsIndex, n: SupportsIndex, element: DType) -> None: ...
 class LuPermutationDescriptor(_LuPermutationDescriptor):
     """pivots are [*batch_shape, count], permutation [*batch_shape, rows]."""
     def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., count: SupportsIndex, rows: SupportsIndex, first: SupportsIndex = 1, inverse: bool = False, element: DType) -> None: ...
+class QrDescriptor(_QrDescriptor):
+    """a is [*batch_shape, m, n], of k = min(m, n); q is [*, m, k] and r [*, k, n], `complete`: [*, m, m], [*, m, n]."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., m: SupportsIndex, n: SupportsIndex, complete: bool = False, element: DType) -> None: ...
+class SvdDescriptor(_SvdDescriptor):
+    """a is [*batch_shape, m, n], of k = min(m, n); s [*, k] is real, u [*, m, k], vh [*, k, n], info [*]."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., m: SupportsIndex, n: SupportsIndex, full_matrices: bool = False, element: DType) -> None: ...
 class TriangularSolveDescriptor(_TriangularSolveDescriptor):
     """a is matrices [*batch_shape, n, n], b and x are [*batch_shape, n, k]."""
     def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., n: SupportsIndex, k: SupportsIndex, upper: bool = False, unit: bool = False, conjugate: bool = False, element: DType) -> None: ...
@@ -4023,8 +4053,18 @@ def cholesky_inverse(factor: Array, upper: bool = False, *, out: Out = None, str
     """The inverse of A = L Lᴴ, or Uᴴ U (`upper`), by its Cholesky factor [..., n, n] (torch.cholesky_inverse)."""
 def cholesky_solve(b: Array, factor: Array, upper: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with A x = b, A = L Lᴴ by its Cholesky factor, or Uᴴ U (`upper`), as torch.cholesky_solve orders them."""
+def cond(a: Array, p: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The condition numbers of matrices, by a norm of `matrix_norm` (torch.linalg.cond, numpy.linalg.cond)."""
 def det(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The determinants of matrices [..., n, n], by LU factors (torch.linalg.det, numpy.linalg.det); 1 of n = 0."""
+def eigh(a: Array, UPLO: str = 'L', *, return_info: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(w, v) with a = v diag(w) vᴴ, of Hermitian matrices, w ascending (torch.linalg.eigh, numpy.linalg.eigh)."""
+def eigvalsh(a: Array, UPLO: str = 'L', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """w, the eigenvalues of Hermitian matrices, ascending (torch.linalg.eigvalsh, numpy.linalg.eigvalsh)."""
+def geqrf(a: Array, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """y: R on and above the diagonal, below it the reflectors v of H = I - tau v vᴴ (v is 1 on it); A = H₁ H₂ … R."""
+def householder_product(a: A, tau: Array, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
+    """q = the first n columns of H₁ H₂ … Hₖ, Hᵢ = I - tauᵢ vᵢ vᵢᴴ, vᵢ below a's diagonal, 1 on it (LAPACK orgqr)."""
 def inv(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The inverse of matrices [..., n, n], by LU factors (torch.linalg.inv, numpy.linalg.inv)."""
 def inv_ex(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -4033,6 +4073,8 @@ def inverse(a: Array, *, out: Out = None, stream: Stream = None, preference: Pla
     """`inv` by its older name (torch.inverse)."""
 def logdet(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """log det(A) of matrices [..., n, n] (torch.logdet): NaN of a negative determinant, -inf of 0."""
+def lstsq(a: Array, b: Array, *, rtol: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x, residuals, rank, s): x of the least |x| among those of the least |a x - b| (torch.linalg.lstsq, 'gelsd')."""
 def lu(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(P, L, U) with A = P L U (torch.linalg.lu, scipy.linalg.lu); a: [..., m, n]. See `lu_factor_ex`, `lu_unpack`."""
 def lu_factor(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -4045,6 +4087,16 @@ def lu_solve(lu: Array, pivots: Array, b: Array, *, left: bool = True, adjoint: 
     """x with A x = b, A by its factors from `lu_factor` (torch.linalg.lu_solve)."""
 def lu_unpack(lu: Array, pivots: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(P, L, U) of what `lu_factor` returns (torch.lu_unpack)."""
+def matrix_norm(a: Array, ord: Any = 'fro', *, axis: int | Sequence[int] = ..., keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The norm of matrices along two axes (torch.linalg.matrix_norm, numpy.linalg.matrix_norm)."""
+def matrix_rank(a: Array, *, atol: Any = None, rtol: Any = None, hermitian: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """How many singular values of matrices are above max(atol, rtol σ₁), int64 (torch.linalg.matrix_rank)."""
+def orgqr(a: Array, tau: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`householder_product` by LAPACK's name (torch.orgqr), of complex numbers, too."""
+def pinv(a: Array, *, atol: Any = None, rtol: Any = None, hermitian: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """V Σ⁺ Uᴴ, the pseudo-inverses of matrices (torch.linalg.pinv); Σ⁺ is 1 / σ above max(atol, rtol σ₁), else 0."""
+def qr(a: Array, mode: str = 'reduced', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(q, r) with a = q r, q of orthonormal columns and r upper triangular (torch.linalg.qr, numpy.linalg.qr)."""
 def slogdet(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(sign, logabsdet): det(A) = sign · exp(logabsdet), which stays in range (torch.linalg.slogdet, numpy's)."""
 def solve(a: Array, b: Array, *, left: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -4053,6 +4105,10 @@ def solve_ex(a: Array, b: Array, *, left: bool = True, out: Out = None, stream: 
     """(x, info) of `solve`: info, int32 [...], is 0, or k where U[k, k] is exactly 0 (torch.linalg.solve_ex)."""
 def solve_triangular(a: Array, b: Array, *, upper: bool, left: bool = True, unitriangular: bool = False, trans: Any = 'n', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with op(A) x = b, or x op(A) = b where not `left`, A a triangle of a (torch.linalg.solve_triangular)."""
+def svd(a: Array, full_matrices: bool = True, *, return_info: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(u, s, vh) with a = u diag(s) vh, s >= 0 descending (torch.linalg.svd, numpy.linalg.svd)."""
+def svdvals(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """s, the singular values of matrices, descending (torch.linalg.svdvals, numpy.linalg.svdvals)."""
 def tensorinv(a: Array, ind: int = 2, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The inverse of a as a map from its last axes to its first `ind` (torch.linalg.tensorinv, numpy.linalg.tensorinv)."""
 def tensorsolve(a: Array, b: Array, dims: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

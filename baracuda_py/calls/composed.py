@@ -24,11 +24,12 @@ def composed(
     backward: str | Callable[..., Any], *operands: str, result: bool = False, reads: tuple[str, ...] | None = None,
     where: Callable[[dict[str, Any]], bool] | None = None,
 ) -> Callable[[F], F]:  # fmt: skip
-    """Marks a function of one array whose gradients `backward(dy, …)` makes, those for `operands` in their order.
+    """Marks a function whose gradients `backward(dy, …)` makes, those for `operands` in their order.
 
     backward, a function or the name of a public one, takes the function's own arguments by name, and with `result` its
-    result as y. reads: the operands whose values it looks at (by default all); others come without memory, to tell
-    shape and element. where: tells by the arguments whether there is a gradient; else the calls inside say so.
+    result as y. Of several results dy and y are tuples, dy with None for one that has no part in
+    what is differentiated. reads: the operands whose values it looks at (by default all); others come without memory,
+    to tell shape and element. where: tells by the arguments whether there is a gradient; else the calls inside say so.
     """
 
     def mark(function: F) -> F:

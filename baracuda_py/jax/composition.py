@@ -41,12 +41,15 @@ def compose(call: Composed) -> Any:
 
     def pull(residuals: Any, dy: Any) -> tuple[Any, ...]:
         values, y = residuals
-        if isinstance(dy, SymbolicZero):
+        each = dy if isinstance(dy, tuple) else (dy,)
+        slopes = tuple(None if isinstance(one, SymbolicZero) else conjugate(one) for one in each)
+        if all(one is None for one in slopes):
             return (None,) * len(names)
         more = {n: value for n, value in facts.items() if n not in ("out", "stream")}
         more |= {"y": y} if call.result else {}
         with staging():
-            grads = call.backward(conjugate(dy), **dict(zip(names, values, strict=True)), **more)
+            slope = slopes if isinstance(dy, tuple) else slopes[0]
+            grads = call.backward(slope, **dict(zip(names, values, strict=True)), **more)
         found = dict(zip(operands, grads if isinstance(grads, tuple) else (grads,), strict=True))
         return tuple(cotangent(found[n], x) if n in found else None for n, x in zip(names, values, strict=True))
 

@@ -62,17 +62,24 @@ class Composition(torch.autograd.Function):  # type: ignore[misc]
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         """Keep what the gradient reads."""
         job, names, *tensors = inputs
+        results = _several(output)
         kept = [t if n in job.seen else t.new_empty(0) for n, t in zip(names, tensors, strict=True)]
         ctx.job, ctx.names, ctx.shapes = job, names, [t.shape for t in tensors]
-        ctx.save_for_backward(*kept, *((output,) if job.result else ()))
+        ctx.several = len(results) if isinstance(output, tuple) else 0
+        ctx.set_materialize_grads(not ctx.several)  # of several results some may have no part in what is differentiated
+        ctx.save_for_backward(*kept, *(results if job.result else ()))
         if torch.autograd.forward_ad._current_level >= 0:
             ctx.save_for_forward(*tensors)
-        ctx.mark_non_differentiable(*undifferentiable([output]))
+        ctx.mark_non_differentiable(*undifferentiable(results))
 
     @staticmethod
-    def backward(ctx: Any, dy: Any) -> Any:
+    def backward(ctx: Any, *slopes: Any) -> Any:
         """The gradients of the operands."""
         job, saved = ctx.job, ctx.saved_tensors
+        slopes = tuple(one if one is None else one.resolve_conj().resolve_neg() for one in slopes)
+        if all(one is None for one in slopes):
+            return (None,) * (2 + len(ctx.names))
+        dy = slopes if ctx.several else slopes[0]
         needs = dict(zip(ctx.names, ctx.needs_input_grad[2:], strict=True))
         for name in ctx.names:
             if needs[name] and name not in job.operands:
@@ -81,9 +88,10 @@ class Composition(torch.autograd.Function):  # type: ignore[misc]
         for name, shape, tensor in zip(ctx.names, ctx.shapes, saved, strict=False):
             given[name] = tensor if name in job.seen else torch.empty(shape, dtype=tensor.dtype, device="meta")
         facts = {n: value for n, value in job.facts.items() if n not in ("out", "stream")}
-        facts |= {"y": saved[-1]} if job.result else {}
-        dy = dy.resolve_conj().resolve_neg()
-        grown = [t for t in (dy, *saved) if t.requires_grad] if torch.is_grad_enabled() else []
+        if job.result:
+            facts["y"] = tuple(saved[-ctx.several :]) if ctx.several else saved[-1]
+        held = [t for t in (*slopes, *saved) if t is not None]
+        grown = [t for t in held if t.requires_grad] if torch.is_grad_enabled() else []
         with torch._C._DisableAutocast():
             made = _recorded(job, dy, given, facts) if grown else job.backward(dy, **given, **facts)
         found = dict(zip(job.operands, made if isinstance(made, tuple) else (made,), strict=True))
@@ -92,8 +100,15 @@ class Composition(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def vmap(info: Any, in_dims: Any, job: _Job, names: tuple[str, ...], *tensors: Any) -> tuple[Any, Any]:
         """The result of every item, one after the other, along axis 0."""
-        (made,) = mapped(lambda *items: (Composition.apply(job, names, *items),), info, in_dims[2:], tensors)
-        return made, 0
+        several: list[bool] = []
+
+        def one(*items: Any) -> tuple[Any, ...]:
+            made = Composition.apply(job, names, *items)
+            several.append(isinstance(made, tuple))
+            return _several(made)
+
+        made = tuple(mapped(one, info, in_dims[2:], tensors))
+        return (made, (0,) * len(made)) if several[-1:] == [True] else (made[0], 0)
 
     @staticmethod
     def jvp(ctx: Any, *moves: Any) -> Any:
@@ -107,10 +122,15 @@ class Composition(torch.autograd.Function):  # type: ignore[misc]
 
         def run(*leaves: Any) -> tuple[Any, ...]:
             given = dict(zip(places, leaves, strict=True))
-            return (Composition.apply(job, names, *[given.get(i, t) for i, t in enumerate(held)]),)
+            return _several(Composition.apply(job, names, *[given.get(i, t) for i, t in enumerate(held)]))
 
         with torch.autograd.forward_ad._set_fwd_grad_enabled(True):  # of transformations around this one
-            return transposed_twice(run, [held[i] for i in places], [moves[i] for i in places])[0]
+            moved = transposed_twice(run, [held[i] for i in places], [moves[i] for i in places])
+        return tuple(moved) if ctx.several else moved[0]
+
+
+def _several(output: Any) -> tuple[Any, ...]:
+    return output if isinstance(output, tuple) else (output,)
 
 
 def _recorded(job: _Job, dy: Any, given: dict[str, Any], facts: dict[str, Any]) -> Any:
@@ -121,7 +141,7 @@ def _recorded(job: _Job, dy: Any, given: dict[str, Any], facts: dict[str, Any]) 
         pass
     with torch.no_grad():
         made = job.backward(dy, **given, **facts)
-    grown = [t for t in (dy, *given.values()) if t.requires_grad]
+    grown = [t for t in (*_several(dy), *given.values()) if t is not None and t.requires_grad]
     once = f"{job.function.__name__}_backward"
     each = [None if g is None else Once.apply(once, g, *grown) for g in (made if isinstance(made, tuple) else (made,))]
     return tuple(each)

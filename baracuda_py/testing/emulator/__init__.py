@@ -34,8 +34,8 @@ from ...jit import compiler, nvrtc, source, toolkit
 from ...jit.cache import default_cache
 from ...jit.launch import install_fake
 from ...jit.source import Unit
-from ..lapack import standing_in
 from ..layouts import aligned_bytes
+from ..libraries import standing_in
 from ..recording import Function, Memory, Record, Recorder
 from . import steps
 from .translate import listed, translate
@@ -90,7 +90,7 @@ class Emulator(Recorder):
         return memory
 
     def library(self, prepare: Callable[[Device], Callable[..., None]], device: Device) -> Callable[..., None]:
-        """A library's stand-in on the host makes the step ready, where it has one (`testing.lapack`)."""
+        """A library's stand-in on the host makes the step ready, where it has one (`testing.libraries`)."""
         try:
             return prepare(device)
         except UnsupportedError as error:

@@ -24,7 +24,7 @@ from baracuda_py.ops.linalg.cholesky_backward import CholeskyBackwardPlan
 from baracuda_py.testing.draw import fill
 from baracuda_py.testing.emulated import emulate
 from baracuda_py.testing.emulator import emulated_device, emulating
-from baracuda_py.testing.lapack import HostError, HostSolver
+from baracuda_py.testing.libraries import HostError, HostSolver
 from baracuda_py.testing.layouts import Placement, lay_out
 from baracuda_py.testing.operands import operands
 from baracuda_py.testing.places import call

@@ -1,4 +1,4 @@
-"""The stand-in of cuSOLVER's LU factors, by SciPy's LAPACK (see `lapack.py`)."""
+"""The stand-in of cuSOLVER's LU factors, by SciPy's LAPACK."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from .host import Host, HostError, by_columns
 
-class HostLu:
-    """getrf of cusolverDn; `lapack.py` says its error, and how a matrix at an address is seen."""
 
-    failure: type[Exception]
-    matrix: Any
+class HostLu(Host):
+    """getrf of cusolverDn."""
 
     def _getrf_buffer_size(self, letter: str, dtype: Any, m: int, n: int, a: int, lda: int) -> int:
         return 2 * max(m, n) + 1
@@ -23,10 +22,10 @@ class HostLu:
         from scipy.linalg import lapack
 
         if lda < max(m, 1):
-            raise self.failure
+            raise HostError
         ctypes.memset(workspace, 0xAB, self._getrf_buffer_size(letter, dtype, m, n, a, lda) * dtype.itemsize)
-        matrix = self.matrix(a, m, n, lda, dtype)
+        matrix = by_columns(a, m, n, lda, dtype)
         found, swaps, status = getattr(lapack, f"{letter}getrf")(np.array(matrix))
         matrix[...] = found
-        self.matrix(pivots, min(m, n), 1, min(m, n), np.int32)[:, 0] = swaps + 1
+        by_columns(pivots, min(m, n), 1, min(m, n), np.int32)[:, 0] = swaps + 1
         ctypes.c_int32.from_address(info).value = status
