@@ -1,7 +1,7 @@
-"""Small matrices: whole batches of up to 64 rows in one launch, each in shared memory with threads of its own.
+"""Small matrices: whole batches of up to 64 rows and columns in one launch, in shared memory.
 
-A group of threads has a matrix, as many as it has rows (kernels/linalg/small.cuh), a block several groups. Matrices may
-have any strides; a block reads them along the axis that is dense.
+A group of threads has a matrix, as many as it has lines (kernels/linalg/small.cuh), a block several groups. Matrices
+may have any strides; a block reads them along the axis that is dense.
 """
 
 from __future__ import annotations
@@ -12,64 +12,71 @@ from typing import Any
 
 from ..core.params import Params
 from ..core.tensor import AXES, View, merge_axes, pad
-from ..core.variant import Geometry, Step
+from ..core.variant import Geometry, Kernel, Step
 from .map import divider
 
-LARGEST = 64  # rows
+LARGEST = 64  # rows or columns
 GROUPS = (1, 8, 16, 32, 64)  # threads of a matrix
-_SERIAL = 4  # rows up to which one thread has a matrix
+_SERIAL = 4  # rows and columns up to which one thread has a matrix
 _THREADS = 128
-MOST = 64 * 1024  # bytes of shared memory that a block takes where one matrix needs less
+_MOST = 64 * 1024  # bytes of shared memory that a block takes where a matrix needs less
 
 
-def small_params(name: str, *operands: str, **more: str | int) -> Params:
-    """The struct of a kernel whose operands are matrices, or numbers, of a batch; and fields of its own."""
+def small_kernel(name: str, struct: str, *operands: str, source: str, **more: str | int) -> Kernel:
+    """The kernel of a source; its operands are matrices, vectors or numbers of a batch. more: fields of its own."""
     count = len(operands)
-    return Params(
-        name, **dict.fromkeys(operands, "ptr"), count="i64", batch_shape=f"i64[{AXES}]", batch=f"i64[{count}][{AXES}]",
-        strides=f"i64[{count}][2]", by_square="u32[3]", by_side="u32[3]", n="i32", pitch="i32", size="i32",
-        batch_rank="i32", by_columns="i32", **more,
+    params = Params(
+        struct, **dict.fromkeys(operands, "ptr"), count="i64", batch_shape=f"i64[{AXES}]",
+        batch=f"i64[{count}][{AXES}]", strides=f"i64[{count}][2]", by_place=f"u32[{count}][3]",
+        by_minor=f"u32[{count}][3]", rows="i32", columns="i32", pitch="i32", size="i32", arrays="i32", batch_rank="i32",
+        by_columns="i32", **more,
     )  # fmt: skip
+    axes = {"G": GROUPS}
+    return Kernel(name, f"{source}<{{T}}, {{G}}>", params, axes, threads=_THREADS, source=f"linalg/{source}.cu")
 
 
-def threads_of(n: int) -> int:
-    """Threads of a matrix of n rows."""
-    return 1 if n <= _SERIAL else next(group for group in GROUPS[1:] if n <= group)
+def group_of(rows: int, columns: int) -> int:
+    """Threads of a matrix."""
+    most = max(rows, columns)
+    return 1 if most <= _SERIAL else next(group for group in GROUPS[1:] if most <= group)
 
 
 def small_geometry(
-    kernel: str, n: int, batch_shape: Sequence[int], operands: Mapping[str, View | None], arrays: int = 1,
-    more: Mapping[str, Any] | None = None,
+    kernel: str, shape: tuple[int, int], batch_shape: Sequence[int], operands: Mapping[str, View | None],
+    arrays: int = 1, **more: Any,
 ) -> Geometry | str:  # fmt: skip
-    """The launch, or why not: matrices n x n, and numbers, of a batch; operands in the order of the kernel's struct.
+    """The launch for matrices of a shape, or why not; operands in the order of the kernel's.
 
-    arrays: how many matrices a group keeps in shared memory. more: values of the kernel's own fields.
+    arrays: how many matrices of that shape a group keeps in shared memory. more: values of the kernel's own fields.
     """
-    if n > LARGEST:
-        return f"matrices of more than {LARGEST} rows"
+    rows, columns = shape
+    if max(shape) > LARGEST:
+        return f"matrices of more than {LARGEST} rows or columns"
     rank, count = len(batch_shape), math.prod(batch_shape)
     views = list(operands.values())
-    shape, batch = merge_axes(tuple(batch_shape), [v.strides[:rank] if v else (0,) * rank for v in views])
-    if len(shape) > AXES:
+    merged, batch = merge_axes(tuple(batch_shape), [v.strides[:rank] if v else (0,) * rank for v in views])
+    if len(merged) > AXES:
         return f"more than {AXES} axes of the batch remain after merging"
-    group, pitch = threads_of(n), n | 1
-    size = n * pitch | 1
-    bytes_each = arrays * size * next(v for v in views if v).element.itemsize
-    most = max(1, MOST // bytes_each) if group < GROUPS[-1] else 1
-    groups = max(1, min(_THREADS // group, 1 << (most.bit_length() - 1)))
+    group, pitch = group_of(*shape), columns | 1
+    size = rows * pitch | 1
+    element = next(v for v in views if v).element
+    nbytes = (arrays * size + max(group, _SERIAL)) * element.itemsize
+    groups = min(_THREADS // group, 1 << max(0, (_MOST // nbytes).bit_length() - 1))
     threads = max(groups * group, 32)
     groups = threads // group
     blocks = -(-count // groups)
     if blocks >= 2**31:
         return "2^31 or more blocks"
-    matrices = [v if v and len(v.shape) == rank + 2 else None for v in views]
+    extents = [(1, 1, *v.shape[rank:])[-2:] if v else (0, 0) for v in views]
+    steps = [(0, 0, *v.strides[rank:])[-2:] if v else (0, 0) for v in views]
+    by_columns = [abs(down) < abs(right) and n > 1 for (n, _), (down, right) in zip(extents, steps, strict=True)]
     params = {
-        "count": count, "batch_shape": pad(shape), "batch": [pad(s) for s in batch], "batch_rank": len(shape),
-        "strides": [v.strides[-2:] if v else (0, 0) for v in matrices], "n": n, "pitch": pitch, "size": size,
-        "by_square": divider(n * n), "by_side": divider(n),
-        "by_columns": sum(1 << i for i, v in enumerate(matrices) if v and abs(v.strides[-2]) < abs(v.strides[-1])),
-        **(more or {}),
+        "count": count, "batch_shape": pad(merged), "batch": [pad(s) for s in batch], "batch_rank": len(merged),
+        "strides": steps, "rows": rows, "columns": columns, "pitch": pitch, "size": size, "arrays": arrays,
+        "by_place": [divider(n * m) for n, m in extents],
+        "by_minor": [divider(n if turned else m) for (n, m), turned in zip(extents, by_columns, strict=True)],
+        "by_columns": sum(1 << i for i, turned in enumerate(by_columns) if turned), **more,
     }  # fmt: skip
-    step = Step(kernel, (blocks, 1, 1), params, {"G": group}, threads, groups * bytes_each)
+    step = Step(kernel, (blocks, 1, 1), params, {"G": group}, threads, groups * nbytes)
     layout = "contiguous" if all(v.dense for v in views if v) else "strided"
     return Geometry((step,) if count else (), layout=layout)

@@ -18,10 +18,23 @@ template <class R> BARACUDA_D R real_of(complex<R> x) { return x.re; }
 template <class R> BARACUDA_D R divided(R x, R d) { return x / d; }
 template <class R> BARACUDA_D complex<R> divided(complex<R> x, R d) { return {x.re / d, x.im / d}; }
 
-// c - a conj(b), each product added by one rounding.
+// Plain products, for numbers whose products stay in the range: c a of a real c, c + a b, and c - a conj(b), each
+// product added by one rounding; |x|, and a bound of it to within a root of 2.
+template <class R> BARACUDA_D R times_real(R a, R c) { return c * a; }
+template <class R> BARACUDA_D complex<R> times_real(complex<R> a, R c) { return {c * a.re, c * a.im}; }
+template <class R> BARACUDA_D R plus_product(R c, R a, R b) { return math::fma(a, b, c); }
+template <class R> BARACUDA_D complex<R> plus_product(complex<R> c, complex<R> a, complex<R> b) {
+  return {math::fma(-a.im, b.im, math::fma(a.re, b.re, c.re)), math::fma(a.im, b.re, math::fma(a.re, b.im, c.im))};
+}
 template <class R> BARACUDA_D R minus_product(R c, R a, R b) { return math::fma(-a, b, c); }
 template <class R> BARACUDA_D complex<R> minus_product(complex<R> c, complex<R> a, complex<R> b) {
   return {math::fma(-a.im, b.im, math::fma(-a.re, b.re, c.re)), math::fma(a.re, b.im, math::fma(-a.im, b.re, c.im))};
 }
+template <class R> BARACUDA_D R magnitude(R x) { return math::abs(x); }
+template <class R> BARACUDA_D R magnitude(complex<R> x) { return math::hypot(x.re, x.im); }
+template <class R> BARACUDA_D R squared(R x) { return x * x; }
+template <class R> BARACUDA_D R squared(complex<R> x) { return math::fma(x.re, x.re, x.im * x.im); }
+template <class R> BARACUDA_D R largest_part(R x) { return math::abs(x); }
+template <class R> BARACUDA_D R largest_part(complex<R> x) { return math::maximum(math::abs(x.re), math::abs(x.im)); }
 
 }  // namespace baracuda

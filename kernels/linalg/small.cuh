@@ -1,17 +1,20 @@
 #pragma once
-// small      matrices of up to 64 rows in shared memory, whole batches in one launch.
+// small      matrices of up to 64 rows and columns in shared memory, whole batches in one launch.
 //
-// A group of G threads has a matrix (1 for up to 4 rows, then 8, 16, 32, 64), so that each thread has a row; groups of
-// a warp stand beside one another and take the same steps, those past the last matrix too. A block loads and stores its
-// matrices with all threads, along whichever axis is dense. Rows are `pitch` elements apart and matrices `size`, both
-// odd: a column's elements, or those of one place in many matrices, lie in different banks.
+// A group of G threads has a matrix (1 for up to 4 lines, then 8, 16, 32, 64), so that each thread has a line of it;
+// groups of a warp stand beside one another and take the same steps, those past the last matrix too. A block loads and
+// stores its matrices with all threads, along whichever axis is dense. Rows are `pitch` elements apart and matrices
+// `size`, both odd: a column's elements, or those of one place in many matrices, lie in different banks.
 #include <baracuda/index.cuh>
+#include <baracuda/reduce.cuh>
 
 #include "linalg/numbers.cuh"
 
 namespace baracuda {
 
 template <class T, int G, class P> struct SmallMatrices {
+  static constexpr int beside_size = G > 1 ? G : 4;  // elements that a group has beside its matrices
+
   const P& p;
   T* const tiles;
   const int groups, group, lane;
@@ -19,34 +22,36 @@ template <class T, int G, class P> struct SmallMatrices {
   const u32 held;   // matrices of the block
 
   BARACUDA_D explicit SmallMatrices(const P& p)
-      : p(p),
-        tiles(dynamic_smem<T>()),
-        groups(static_cast<int>(blockDim.x) / G),
-        group(static_cast<int>(threadIdx.x) / G),
-        lane(static_cast<int>(threadIdx.x) % G),
-        first(static_cast<i64>(blockIdx.x) * groups),
-        held(static_cast<u32>(min<i64>(groups, p.count - first))) {}
+      : p(p), tiles(dynamic_smem<T>()), groups(static_cast<int>(blockDim.x) / G),
+        group(static_cast<int>(threadIdx.x) / G), lane(static_cast<int>(threadIdx.x) % G),
+        first(static_cast<i64>(blockIdx.x) * groups), held(static_cast<u32>(min<i64>(groups, p.count - first))) {}
 
-  // The group's piece of the shared memory of an array of matrices; `array` counts those that the kernel keeps.
-  BARACUDA_D T* tile(int array = 0) const { return tiles + (array * groups + group) * p.size; }
+  // One of the arrays of matrices that the kernel keeps: a group's own, or that of a matrix of the block.
+  BARACUDA_D T* tile(int array = 0) const { return tile_of(array, group); }
+  BARACUDA_D T* tile_of(int array, int matrix) const { return tiles + (array * groups + matrix) * p.size; }
+  BARACUDA_D T* beside() const { return beside_of(group); }
+  BARACUDA_D T* beside_of(int matrix) const { return tiles + p.arrays * groups * p.size + matrix * beside_size; }
   BARACUDA_D bool mine() const { return group < static_cast<int>(held); }
+  BARACUDA_D bool leads() const { return mine() && lane == 0; }
 
   // Elements from an operand's pointer to its part of a matrix of the block.
   BARACUDA_D i64 begin(int operand, u32 matrix) const {
     return offset<i64>(first + matrix, p.batch_rank, p.batch_shape, p.batch[operand]);
   }
 
-  // act(element in shared memory, element of the operand, row, column) for each place of each matrix.
-  template <class F> BARACUDA_D void each(int operand, int array, F act) const {
-    const DivMod square{p.by_square[0], p.by_square[1], p.by_square[2]}, side{p.by_side[0], p.by_side[1], p.by_side[2]};
+  // act(matrix of the block, row, column, element of the operand) for each place of each matrix, and all have come. A
+  // vector has one row.
+  template <class F> BARACUDA_D void each(int operand, F act) const {
+    const u32(&whole)[3] = p.by_place[operand], (&line)[3] = p.by_minor[operand];
+    const DivMod places{whole[0], whole[1], whole[2]}, minors{line[0], line[1], line[2]};
     const i64 down = p.strides[operand][0], right = p.strides[operand][1];
     const bool by_columns = p.by_columns >> operand & 1;
-    for (u32 e = threadIdx.x; e < held * square.divisor; e += blockDim.x) {
+    for (u32 e = threadIdx.x; e < held * places.divisor; e += blockDim.x) {
       u32 place, minor;
-      const u32 matrix = square.divmod(e, place), major = side.divmod(place, minor);
+      const u32 matrix = places.divmod(e, place), major = minors.divmod(place, minor);
       const u32 row = by_columns ? minor : major, column = by_columns ? major : minor;
-      act(tiles + (array * groups + matrix) * p.size + row * p.pitch + column,
-          begin(operand, matrix) + row * down + column * right, row, column);
+      act(static_cast<int>(matrix), static_cast<int>(row), static_cast<int>(column),
+          begin(operand, matrix) + row * down + column * right);
     }
     __syncthreads();
   }
@@ -56,10 +61,16 @@ template <class T, int G, class P> struct SmallMatrices {
     if constexpr (G > warp_size) __syncthreads();
     else if constexpr (G > 1) __syncwarp();
   }
+  // Whether a thread of the group, or of a group beside it, says so; they take the same steps.
+  BARACUDA_D bool any(bool mine) const {
+    if constexpr (G > warp_size) return __syncthreads_or(mine);
+    else if constexpr (G > 1) return __any_sync(full_warp, mine);
+    else return mine;
+  }
 
-  // act(line) for the group's rows, or columns, from `from` on, a thread's own each.
-  template <class F> BARACUDA_D void lines(int from, F act) const {
-    for (int line = G == 1 ? from : lane; line < p.n; line += G) {
+  // act(line) for the group's lines from `from` on up to `to`, a thread's own each.
+  template <class F> BARACUDA_D void lines(int from, int to, F act) const {
+    for (int line = G == 1 ? from : lane; line < to; line += G) {
       if (line >= from) act(line);
     }
   }

@@ -11,12 +11,14 @@ template <class T, int G> BARACUDA_D void small_cholesky(const SmallCholeskyPara
   using R = part_t<T>;
   const SmallMatrices<T, G, SmallCholeskyParams> s(p);
   const T* const a = static_cast<const T*>(p.a);
-  s.each(0, 0, [&](T* at, i64 from, u32 row, u32 column) { *at = column <= row ? a[from] : T{}; });
+  s.each(0, [&](int matrix, int row, int column, i64 from) {
+    s.tile_of(0, matrix)[row * p.pitch + column] = column <= row ? a[from] : T{};
+  });
 
   T* const l = s.tile();
   int info = 0;
-  for (int k = 0; k < p.n; ++k) {
-    s.lines(k, [&](int row) {
+  for (int k = 0; k < p.rows; ++k) {
+    s.lines(k, p.rows, [&](int row) {
       T left = l[row * p.pitch + k];
       for (int j = 0; j < k; ++j) left = minus_product(left, l[row * p.pitch + j], l[k * p.pitch + j]);
       l[row * p.pitch + k] = row == k ? real_part(left) : left;
@@ -26,17 +28,17 @@ template <class T, int G> BARACUDA_D void small_cholesky(const SmallCholeskyPara
     if (!(pivot > R(0)) && info == 0) info = k + 1;
     const R root = math::sqrt(pivot);
     s.sync();  // all have read the pivot
-    s.lines(k, [&](int row) {
+    s.lines(k, p.rows, [&](int row) {
       T& mine = l[row * p.pitch + k];
       mine = row == k ? T(root) : divided(mine, root);
     });
     s.sync();
   }
-  if (p.info != nullptr && s.mine() && s.lane == 0) static_cast<i32*>(p.info)[s.begin(2, s.group)] = info;
+  if (p.info != nullptr && s.leads()) static_cast<i32*>(p.info)[s.begin(2, s.group)] = info;
 
   __syncthreads();
   T* const y = static_cast<T*>(p.y);
-  s.each(1, 0, [&](T* at, i64 to, u32, u32) { y[to] = *at; });
+  s.each(1, [&](int matrix, int row, int column, i64 to) { y[to] = s.tile_of(0, matrix)[row * p.pitch + column]; });
 }
 
 }  // namespace baracuda

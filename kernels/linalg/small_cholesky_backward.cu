@@ -10,13 +10,17 @@ template <class T, int G> BARACUDA_D void small_cholesky_backward(const SmallCho
   const SmallMatrices<T, G, SmallCholeskyBackwardParams> s(p);
   const T* const y = static_cast<const T*>(p.y);
   const T* const dy = static_cast<const T*>(p.dy);
-  s.each(0, 0, [&](T* at, i64 from, u32 row, u32 column) { *at = column <= row ? y[from] : T{}; });
-  s.each(1, 1, [&](T* at, i64 from, u32 row, u32 column) { *at = column <= row ? dy[from] : T{}; });
+  s.each(0, [&](int matrix, int row, int column, i64 from) {
+    s.tile_of(0, matrix)[row * p.pitch + column] = column <= row ? y[from] : T{};
+  });
+  s.each(1, [&](int matrix, int row, int column, i64 from) {
+    s.tile_of(1, matrix)[row * p.pitch + column] = column <= row ? dy[from] : T{};
+  });
 
-  const int n = p.n, pitch = p.pitch;
+  const int n = p.rows, pitch = p.pitch;
   const T* const l = s.tile(0);
   T* const w = s.tile(1);
-  s.lines(0, [&](int column) {  // the lower triangle of Lᴴ dL, in dL's place: what is below is not yet overwritten
+  s.lines(0, n, [&](int column) {  // the lower triangle of Lᴴ dL, in dL's place: what is below is not yet overwritten
     for (int row = column; row < n; ++row) {
       T sum{};
       for (int k = row; k < n; ++k) sum = minus_product(sum, -w[k * pitch + column], l[k * pitch + row]);
@@ -24,11 +28,11 @@ template <class T, int G> BARACUDA_D void small_cholesky_backward(const SmallCho
     }
   });
   s.sync();
-  s.lines(0, [&](int column) {
+  s.lines(0, n, [&](int column) {
     for (int row = 0; row < column; ++row) w[row * pitch + column] = adjoint(w[column * pitch + row]);
   });
   s.sync();
-  s.lines(0, [&](int column) {  // L⁻ᴴ P
+  s.lines(0, n, [&](int column) {  // L⁻ᴴ P
     for (int row = n - 1; row >= 0; --row) {
       T left = w[row * pitch + column];
       for (int k = n - 1; k > row; --k) left = minus_product(left, w[k * pitch + column], l[k * pitch + row]);
@@ -36,7 +40,7 @@ template <class T, int G> BARACUDA_D void small_cholesky_backward(const SmallCho
     }
   });
   s.sync();
-  s.lines(0, [&](int row) {  // and that by L⁻¹
+  s.lines(0, n, [&](int row) {  // and that by L⁻¹
     for (int column = n - 1; column >= 0; --column) {
       T left = w[row * pitch + column];
       for (int k = n - 1; k > column; --k) {
@@ -48,9 +52,9 @@ template <class T, int G> BARACUDA_D void small_cholesky_backward(const SmallCho
 
   __syncthreads();
   T* const da = static_cast<T*>(p.da);
-  s.each(2, 1, [&](T* at, i64 to, u32 row, u32 column) {
-    const T across = at[(static_cast<int>(column) - static_cast<int>(row)) * (pitch - 1)];
-    da[to] = half(*at + adjoint(across));
+  s.each(2, [&](int matrix, int row, int column, i64 to) {
+    const T* const made = s.tile_of(1, matrix);
+    da[to] = half(made[row * pitch + column] + adjoint(made[column * pitch + row]));
   });
 }
 

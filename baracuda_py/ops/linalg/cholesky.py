@@ -14,7 +14,7 @@ import numpy as np
 from ...backends.cusolver import CUSOLVER, LOWER, UPPER, Potrf
 from ...backends.library import Call
 from ...core import (
-    Args, Array, BackendKind, Backward, Descriptor, ElementKind, Geometry, Guarantee, Kernel, LibraryStep, Plan,
+    Args, Array, BackendKind, Backward, Descriptor, ElementKind, Geometry, Guarantee, LibraryStep, Plan,
     Problem, Variant, Vjp, element, extent, extents, flag, operand, output,
 )  # fmt: skip
 from ...calls.functional import functional
@@ -23,7 +23,7 @@ from ...core.device import Device
 from ...calls.entries import entry
 from ...jit.launch import runtime_for
 from ...schedules.in_library import COPY, COPY_SOURCE, Place, copied, offsets, piece, sequence, swapped, work_on
-from ...schedules.small_matrices import GROUPS, small_geometry, small_params
+from ...schedules.small_matrices import small_geometry, small_kernel
 
 ELEMENTS = (ElementKind.F32, ElementKind.F64, ElementKind.C64, ElementKind.C128)
 _SLACK, _COLUMNS = 1 << 20, 1024  # bytes, and columns of a: more than cuSOLVER asks for (the GPU tests say so)
@@ -90,13 +90,10 @@ def residual(desc: CholeskyDescriptor, name: str, *, a: Any, y: Any, info: Any =
 def small(p: Problem) -> Geometry | str:
     """One launch. The transpose of an upper factor is the lower one of Aᵀ: the same memory, its axes exchanged."""
     a, y = (swapped(view) if p.desc.upper else view for view in (p.a, p.y))
-    return small_geometry("small", p.desc.n, p.desc.batch_shape, {"a": a, "y": y, "info": p.info})
+    return small_geometry("small", (p.desc.n, p.desc.n), p.desc.batch_shape, {"a": a, "y": y, "info": p.info})
 
 
-_SMALL = Kernel(
-    "small", "small_cholesky<{T}, {G}>", small_params("SmallCholeskyParams", "a", "y", "info"), {"G": GROUPS},
-    threads=128,
-)  # fmt: skip
+_SMALL = small_kernel("small", "SmallCholeskyParams", "a", "y", "info", source="small_cholesky")
 
 
 def geometry(p: Problem) -> Geometry | str:

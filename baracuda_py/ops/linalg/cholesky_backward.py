@@ -22,7 +22,7 @@ from ...core.args import finite_only
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.device import Device
 from ...schedules.in_library import COPY, COPY_SOURCE, Place, copied, offsets, piece, sequence, swapped
-from ...schedules.small_matrices import GROUPS, small_geometry, small_params
+from ...schedules.small_matrices import small_geometry, small_kernel
 from .cholesky import ELEMENTS, CholeskyDescriptor, CholeskyPlan, definite, drawn
 
 _THREADS = 256
@@ -107,13 +107,10 @@ def small(p: Problem) -> Geometry | str:
     """One launch; the factor and dy transposed where the factor is an upper one, the gradient of which is the same."""
     desc: CholeskyBackwardDescriptor = p.desc
     y, dy, da = (swapped(view) if desc.upper else view for view in (p.y, p.dy, p.da))
-    return small_geometry("small", desc.n, desc.batch_shape, {"y": y, "dy": dy, "da": da}, arrays=2)
+    return small_geometry("small", (desc.n, desc.n), desc.batch_shape, {"y": y, "dy": dy, "da": da}, arrays=2)
 
 
-_SMALL = Kernel(
-    "small", "small_cholesky_backward<{T}, {G}>", small_params("SmallCholeskyBackwardParams", "y", "dy", "da"),
-    {"G": GROUPS}, threads=128,
-)  # fmt: skip
+_SMALL = small_kernel("small", "SmallCholeskyBackwardParams", "y", "dy", "da", source="small_cholesky_backward")
 
 
 def geometry(p: Problem) -> Geometry | str:
