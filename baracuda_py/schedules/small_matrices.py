@@ -18,6 +18,8 @@ from .map import divider
 LARGEST = 64  # rows or columns
 GROUPS = (1, 8, 16, 32, 64)  # threads of a matrix
 _SERIAL = 4  # rows and columns up to which one thread has a matrix
+_WARP = 32  # a group of more threads is a block of its own
+_BESIDE = 3  # elements a line beside the matrices
 _THREADS = 128
 _MOST = 64 * 1024  # bytes of shared memory that a block takes where a matrix needs less
 
@@ -60,9 +62,9 @@ def small_geometry(
     group, pitch = group_of(*shape), columns | 1
     size = rows * pitch | 1
     element = next(v for v in views if v).element
-    nbytes = (arrays * size + max(group, _SERIAL)) * element.itemsize
-    groups = min(_THREADS // group, 1 << max(0, (_MOST // nbytes).bit_length() - 1))
-    threads = max(groups * group, 32)
+    nbytes = (arrays * size + _BESIDE * max(group, _SERIAL)) * element.itemsize
+    groups = min(_THREADS // group, 1 << max(0, (_MOST // nbytes).bit_length() - 1)) if group <= _WARP else 1
+    threads = max(groups * group, _WARP)
     groups = threads // group
     blocks = -(-count // groups)
     if blocks >= 2**31:

@@ -27,36 +27,23 @@ template <class T, int G> BARACUDA_D void small_eigh(const SmallEighParams& p) {
   T* const v = s.tile(1);
   T* const beside = s.beside();
   const bool vectors = p.v != nullptr;
-  // The largest of what the lines say, or the sum in their order.
-  const auto told = [&](auto say, auto join) {
-    s.lines(0, n, [&](int line) { beside[line] = T(say(line)); });
-    s.sync();
-    R all(0);
-    for (int line = 0; line < n; ++line) all = join(all, real_of(beside[line]));
-    s.sync();
-    return all;
-  };
-  const R most = told(
-      [&](int line) {
-        R x(0);
-        for (int j = 0; j < n; ++j) x = math::maximum(x, largest_part(m[line * pitch + j]));
-        return x;
-      },
-      [](R x, R y) { return math::maximum(x, y); });
+  const R most = s.largest(n, [&](int line) {
+    R x(0);
+    for (int j = 0; j < n; ++j) x = math::maximum(x, largest_part(m[line * pitch + j]));
+    return x;
+  });
   const bool finite = math::isfinite(most);
   const int exponent = finite ? math::exponent(most) : 0;
-  const R sum = told(
-      [&](int line) {
-        R x(0);
-        for (int j = 0; j < n; ++j) {
-          T& element = m[line * pitch + j];
-          element = math::scaled(element, -exponent);
-          x += squared(element);
-          if (vectors) v[line * pitch + j] = T(line == j ? R(1) : R(0));
-        }
-        return x;
-      },
-      [](R x, R y) { return x + y; });
+  const R sum = s.sum(n, [&](int line) {
+    R x(0);
+    for (int j = 0; j < n; ++j) {
+      T& element = m[line * pitch + j];
+      element = math::scaled(element, -exponent);
+      x += squared(element);
+      if (vectors) v[line * pitch + j] = T(line == j ? R(1) : R(0));
+    }
+    return x;
+  });
   const R least = numeric<R>::epsilon() * math::sqrt(sum);
 
   const Tournament tournament(n);
@@ -102,18 +89,11 @@ template <class T, int G> BARACUDA_D void small_eigh(const SmallEighParams& p) {
     }
   }
 
-  const R beyond = told(
-      [&](int line) {
-        R x(0);
-        for (int j = 0; j < n; ++j) x = math::maximum(x, j == line ? R(0) : magnitude(m[line * pitch + j]));
-        return x;
-      },
-      [](R x, R y) { return math::maximum(x, y); });
-  const bool found = finite && beyond <= least;
+  const bool found = !s.any(turned) && finite;
   if (p.info != nullptr && s.leads()) static_cast<i32*>(p.info)[s.begin(3, s.group)] = found ? 0 : n;
 
   // Of each place in ascending order the number of the value; equal ones keep their order.
-  i32* const order = reinterpret_cast<i32*>(beside);
+  i32* const order = reinterpret_cast<i32*>(s.beside(1));
   s.lines(0, n, [&](int i) {
     const R mine = real_of(m[i * pitch + i]);
     int place = 0;
@@ -131,7 +111,9 @@ template <class T, int G> BARACUDA_D void small_eigh(const SmallEighParams& p) {
   });
 
   __syncthreads();
-  const auto source = [&](int matrix, int place) { return reinterpret_cast<const i32*>(s.beside_of(matrix))[place]; };
+  const auto source = [&](int matrix, int place) {
+    return reinterpret_cast<const i32*>(s.beside_of(1, matrix))[place];
+  };
   R* const w = static_cast<R*>(p.w);
   s.each(1, [&](int matrix, int, int place, i64 to) {
     w[to] = real_of(s.tile_of(0, matrix)[source(matrix, place) * (pitch + 1)]);
