@@ -13,6 +13,8 @@ template <class R> BARACUDA_D complex<R> real_part(complex<R> x) { return {x.re,
 
 template <class R> BARACUDA_D R real_of(R x) { return x; }
 template <class R> BARACUDA_D R real_of(complex<R> x) { return x.re; }
+template <class R> BARACUDA_D R imaginary_of(R) { return R(0); }
+template <class R> BARACUDA_D R imaginary_of(complex<R> x) { return x.im; }
 
 // x / d of a real d: each part divided by itself.
 template <class R> BARACUDA_D R divided(R x, R d) { return x / d; }
