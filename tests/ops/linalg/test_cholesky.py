@@ -118,7 +118,9 @@ def test_small_matrices(n: int, element: ElementKind) -> None:
 @pytest.mark.parametrize("element", ELEMENTS, ids=str)
 @pytest.mark.parametrize("n", [1, 4, 5, 9, 17, 32, 64])
 def test_gradients_of_small_matrices(n: int, element: ElementKind) -> None:
-    desc = CholeskyBackwardPlan.descriptor(batch_shape=(3, 3) if n > 8 else (15, 9), n=n, upper=n % 2 == 1, element=element)
+    desc = CholeskyBackwardPlan.descriptor(
+        batch_shape=(3, 3) if n > 8 else (15, 9), n=n, upper=n % 2 == 1, element=element
+    )
     emulate(
         CholeskyBackwardPlan(desc, PlanPreference(), emulated_device(8.0)),
         operands(fill(CholeskyBackwardPlan, desc, np.random.default_rng(n))),
