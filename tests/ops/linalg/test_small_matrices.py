@@ -1,4 +1,4 @@
-"""Kernels of small matrices: every size of a group and beside it, shapes, zeros, ranks, scales, NaN, what is not read."""
+"""Kernels of small matrices: every size of a group and beside it, shapes, zeros, scales, NaN, what is not read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from baracuda_py.testing.layouts import Placement, lay_out
 pytestmark = pytest.mark.usefixtures("emulation")
 
 SHAPES = [
-    (0, 0), (0, 3), (3, 0), (1, 1), (2, 2), (4, 2), (2, 4), (3, 5), (8, 8), (9, 3), (16, 7), (17, 31), (32, 33), (64, 5),
+    (0, 0), (0, 3), (3, 0), (1, 1), (2, 2), (4, 2), (2, 4), (3, 5), (8, 8), (9, 3), (16, 7), (17, 31), (32, 33),
+    (64, 5),
 ]  # fmt: skip
 SQUARE = [0, 1, 2, 3, 4, 5, 8, 9, 16, 17, 33]
 LOOSE = Placement("permuted", order=(1, 0, 3, 2), pads=(1, 0, 0, 2))  # columns are dense, the batch does not merge
