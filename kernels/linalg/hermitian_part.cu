@@ -2,16 +2,9 @@
 //
 // Dense matrices of n rows. A thread has the pair (i, j) and (j, i) of i >= j, so that nothing is read that another
 // thread writes. No sums.
-#include <baracuda/complex.cuh>
+#include "linalg/numbers.cuh"
 
 namespace baracuda {
-
-template <class R> BARACUDA_D R half(R x) { return x * R(0.5); }
-template <class R> BARACUDA_D complex<R> half(complex<R> x) { return x * R(0.5); }
-template <class R> BARACUDA_D R adjoint(R x) { return x; }
-template <class R> BARACUDA_D complex<R> adjoint(complex<R> x) { return math::conj(x); }
-template <class R> BARACUDA_D R real_part(R x) { return x; }
-template <class R> BARACUDA_D complex<R> real_part(complex<R> x) { return {x.re, R(0)}; }
 
 template <class T> BARACUDA_D void hermitian_part(const HermitianPartParams& p) {
   const i64 place = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x;

@@ -1,20 +1,10 @@
-"""What pages of factorisations share: their elements, test operands, norms of matrices."""
+"""Norms of matrices, by which residuals of factorisations are measured."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-
-from ...core import ElementKind
-
-ELEMENTS = (ElementKind.F32, ElementKind.F64, ElementKind.C64, ElementKind.C128)
-
-
-def tame(drawn: Any) -> Any:
-    """Any numbers within [-4, 4], and no NaN."""
-    parts = [np.clip(np.nan_to_num(part), -4, 4) for part in (drawn.real, drawn.imag)]
-    return (parts[0] + (1j * parts[1] if drawn.dtype.kind == "c" else 0)).astype(drawn.dtype)
 
 
 def adjoint(x: Any) -> Any:

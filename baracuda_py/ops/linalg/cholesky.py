@@ -1,4 +1,7 @@
-"""Cholesky factors: A = L Lᴴ of Hermitian positive definite matrices, by cuSOLVER (LAPACK's potrf; torch.linalg)."""
+"""Cholesky factors: A = L Lᴴ of Hermitian positive definite matrices (LAPACK's potrf; torch.linalg).
+
+Matrices of up to 64 rows are factored by a kernel, all of a batch in one launch, larger ones by cuSOLVER one by one.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ import numpy as np
 from ...backends.cusolver import CUSOLVER, LOWER, UPPER, Potrf
 from ...backends.library import Call
 from ...core import (
-    Args, Array, BackendKind, Backward, Descriptor, ElementKind, Geometry, Guarantee, LibraryStep, Plan, Problem,
-    Variant, Vjp, element, extent, extents, flag, operand, output,
+    Args, Array, BackendKind, Backward, Descriptor, ElementKind, Geometry, Guarantee, LibraryStep, Plan,
+    Problem, Variant, Vjp, element, extent, extents, flag, operand, output,
 )  # fmt: skip
 from ...calls.functional import functional
 from ...core.benchmark import EAGER, FLOPS, Benchmark
@@ -20,6 +23,7 @@ from ...core.device import Device
 from ...calls.entries import entry
 from ...schedules.in_library import COPY, COPY_SOURCE, Place, copied, offsets, piece, sequence, swapped, work_on
 from ...schedules.library_matrices import cleared
+from ...schedules.small_matrices import small_geometry, small_kernel
 from .draws import ELEMENTS
 
 _SLACK, _COLUMNS = 1 << 20, 1024  # bytes, and columns of a: more than cuSOLVER asks for (the GPU tests say so)
@@ -83,6 +87,15 @@ def residual(desc: CholeskyDescriptor, name: str, *, a: Any, y: Any, info: Any =
     return found if info is None else np.where(info == 0, found, 0)
 
 
+def small(p: Problem) -> Geometry | str:
+    """One launch. The transpose of an upper factor is the lower one of Aᵀ: the same memory, its axes exchanged."""
+    a, y = (swapped(view) if p.desc.upper else view for view in (p.a, p.y))
+    return small_geometry("small", (p.desc.n, p.desc.n), p.desc.batch_shape, {"a": a, "y": y, "info": p.info})
+
+
+_SMALL = small_kernel("small", "SmallCholeskyParams", "a", "y", "info", source="small_cholesky")
+
+
 def geometry(p: Problem) -> Geometry | str:
     """A triangle of a where cuSOLVER works, the factor in its place there, and a copy to y where that is elsewhere."""
     desc: CholeskyDescriptor = p.desc
@@ -141,6 +154,10 @@ class CholeskyPlan(Plan):
     value_policy = "where a matrix is not positive definite info tells the minor, and y has no meaning; NaN is in one"
     variants = (
         Variant(
+            "small", small, "linalg/small_cholesky.cu", (_SMALL,), elements=ELEMENTS,
+            guarantee=Guarantee(Backward(1.0), batch_invariant=True),
+        ),
+        Variant(
             "cusolver", geometry, COPY_SOURCE, (COPY,), elements=ELEMENTS, backend=BackendKind.CUSOLVER,
             guarantee=Guarantee(Backward(1.0), batch_invariant=True, order="cusolver"), missing=CUSOLVER.unavailable,
         ),
@@ -176,7 +193,7 @@ class CholeskyPlan(Plan):
 
 def drawn(draw: Any) -> dict[str, Any]:
     """A few matrices, or one."""
-    sizes = {"batch_shape": draw.shape(0, 2, 0, 3), "n": draw.sizes(0, 1, 2, 7, 33)}
+    sizes = {"batch_shape": draw.shape(0, 2, 0, 3), "n": draw.sizes(0, 1, 2, 4, 7, 8, 13, 33, 64, rare=(20, 65))}
     return {**sizes, "upper": draw.flag(), "element": draw.element}
 
 

@@ -1,4 +1,7 @@
-"""The gradient of Cholesky factors: dA = (S + Sᴴ) / 2 with S = L⁻ᴴ Φ(Lᴴ dL) L⁻¹ (Murray 2016), by cuBLAS."""
+"""The gradient of Cholesky factors: dA = (S + Sᴴ) / 2 with S = L⁻ᴴ Φ(Lᴴ dL) L⁻¹ (Murray 2016).
+
+Of matrices of up to 64 rows by one kernel, of larger ones by cuBLAS.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ from ...core.args import finite_only
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.device import Device
 from ...schedules.in_library import COPY, COPY_SOURCE, Place, copied, offsets, piece, sequence, swapped
+from ...schedules.small_matrices import small_geometry, small_kernel
 from .cholesky import CholeskyDescriptor, CholeskyPlan, definite, drawn
 from .draws import ELEMENTS, solved
 
@@ -91,6 +95,16 @@ _HERMITIAN = Kernel(
 )
 
 
+def small(p: Problem) -> Geometry | str:
+    """One launch; the factor and dy transposed where the factor is an upper one, the gradient of which is the same."""
+    desc: CholeskyBackwardDescriptor = p.desc
+    y, dy, da = (swapped(view) if desc.upper else view for view in (p.y, p.dy, p.da))
+    return small_geometry("small", (desc.n, desc.n), desc.batch_shape, {"y": y, "dy": dy, "da": da}, arrays=2)
+
+
+_SMALL = small_kernel("small", "SmallCholeskyBackwardParams", "y", "dy", "da", source="small_cholesky_backward")
+
+
 def geometry(p: Problem) -> Geometry | str:
     """The factor and dy in the workspace, cuBLAS and a kernel in turn on dy's copy, which then goes to da."""
     desc: CholeskyDescriptor = p.desc
@@ -154,6 +168,10 @@ class CholeskyBackwardPlan(Plan):
     reference = staticmethod(reference)
     residual = staticmethod(residual)
     variants = (
+        Variant(
+            "small", small, "linalg/small_cholesky_backward.cu", (_SMALL,), elements=ELEMENTS,
+            guarantee=Guarantee(Backward(2.0), batch_invariant=True),
+        ),
         Variant(
             "cublas", geometry, COPY_SOURCE, (COPY, _HERMITIAN), elements=ELEMENTS, backend=BackendKind.CUBLAS,
             guarantee=Guarantee(Backward(2.0), batch_invariant=True, order="cublas"), missing=CUBLAS.unavailable,

@@ -21,7 +21,9 @@ from ...schedules.in_library import COPY, COPY_SOURCE, Place, copied, piece, seq
 from ...schedules.in_workspace import (
     INFO, UNCONVERGED, VALUES, addresses, bound, cleared, columns, given_out, unconverged, whole,
 )  # fmt: skip
-from .bounded import ELEMENTS, adjoint, apart, doubled, finite, not_finite, quotient, size, tame
+from ...schedules.small_matrices import small_geometry, small_kernel
+from .bounded import adjoint, apart, doubled, finite, not_finite, quotient, size
+from .draws import ELEMENTS, tame
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +95,16 @@ def residual(desc: EighDescriptor, name: str, *, a: Any, w: Any, v: Any = None, 
     return np.where(known, found, 0)
 
 
+def small(p: Problem) -> Geometry | str:
+    """One launch. An upper triangle is the lower one of the transposed matrix, which is the conjugate."""
+    desc: EighDescriptor = p.desc
+    given = {"a": swapped(p.a) if desc.upper else p.a, "w": p.w, "v": p.v, "info": p.info}
+    return small_geometry("small", (desc.n, desc.n), desc.batch_shape, given, arrays=2, conjugate=int(desc.upper))
+
+
+_SMALL = small_kernel("small", "SmallEighParams", "a", "w", "v", "info", source="small_eigh", conjugate="i32")
+
+
 def geometry(p: Problem) -> Geometry | str:
     """A triangle of a by columns in the workspace; the routine there, NaN where it failed, and copies."""
     desc: EighDescriptor = p.desc
@@ -146,6 +158,10 @@ class EighPlan(Plan):
     residual = staticmethod(residual)
     value_policy = "a matrix that does not converge gets NaN, and info tells; one with NaN or infinities NaN, or info"
     variants = (
+        Variant(
+            "small", small, "linalg/small_eigh.cu", (_SMALL,), elements=ELEMENTS,
+            guarantee=Guarantee(Backward(8.0), batch_invariant=True),
+        ),
         Variant(
             "cusolver", geometry, COPY_SOURCE, (COPY, VALUES, INFO, UNCONVERGED), elements=ELEMENTS,
             backend=BackendKind.CUSOLVER, missing=CUSOLVER.unavailable,

@@ -18,7 +18,8 @@ from ...core.benchmark import EAGER, FLOPS, Benchmark
 from ...core.memo import cached_property
 from ...schedules.in_library import COPY, COPY_SOURCE, piece, sequence
 from ...schedules.in_workspace import bound, columns, cut, whole
-from .bounded import ELEMENTS, adjoint, finite, quotient, size, tame
+from .bounded import adjoint, finite, quotient, size
+from .draws import ELEMENTS, tame
 from .qr import drawn, factoring
 
 

@@ -22,7 +22,8 @@ from ...core.device import Device
 from ...jit.launch import runtime_for
 from ...schedules.in_library import COPY, COPY_SOURCE, Place, piece, sequence
 from ...schedules.in_workspace import addresses, bound, columns, whole
-from .bounded import ELEMENTS, apart, finite, size, tame
+from .bounded import apart, finite, size
+from .draws import ELEMENTS, tame
 from .geqrf import GeqrfDescriptor, GeqrfPlan, product
 
 

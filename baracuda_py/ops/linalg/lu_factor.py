@@ -21,6 +21,7 @@ from ...core.device import Device
 from ...schedules.in_library import COPY, COPY_SOURCE, Place, offsets, piece, sequence
 from ...schedules.library_matrices import as_rows, cleared, too_large, whole, work_by_columns
 from ...schedules.map import widths
+from ...schedules.small_matrices import small_geometry, small_kernel
 from .draws import ELEMENTS, pivoted, row_size
 
 _SLACK, _COLUMNS = 1 << 20, 1024  # bytes, and columns of a: more than cuSOLVER asks for (the GPU tests say so)
@@ -105,6 +106,16 @@ def _copied_pivots(target: Any, source: Any, to: Any, of: Any) -> Any:
     return made if isinstance(made, str) else tuple(replace(step, kernel=PIVOTS.name) for step in made)
 
 
+def small(p: Problem) -> Geometry | str:
+    """One launch."""
+    desc: LuFactorDescriptor = p.desc
+    given = {"a": p.a, "lu": p.lu, "pivots": p.pivots, "info": p.info}
+    return small_geometry("small", (desc.m, desc.n), desc.batch_shape, given)
+
+
+_SMALL = small_kernel("small", "SmallLuParams", "a", "lu", "pivots", "info", source="small_lu")
+
+
 def geometry(p: Problem) -> Geometry | str:
     """a by columns where cuSOLVER works, lu itself where its layout will do, and a copy to lu where it will not."""
     desc: LuFactorDescriptor = p.desc
@@ -169,6 +180,10 @@ class LuFactorPlan(Plan):
         "NaN and infinities spread"
     )
     variants = (
+        Variant(
+            "small", small, "linalg/small_lu.cu", (_SMALL,), elements=ELEMENTS,
+            guarantee=Guarantee(Backward(1.0), batch_invariant=True),
+        ),
         Variant(
             "cusolver", geometry, COPY_SOURCE, (COPY, PIVOTS), elements=ELEMENTS, backend=BackendKind.CUSOLVER,
             guarantee=Guarantee(Backward(2.0), batch_invariant=True, order="cusolver"), missing=CUSOLVER.unavailable,

@@ -25,7 +25,9 @@ from ...core.outputs import each_of
 from ...jit.launch import runtime_for
 from ...schedules.in_library import COPY, COPY_SOURCE, Place, copied, piece, sequence, swapped
 from ...schedules.in_workspace import addresses, bound, columns, cut, whole
-from .bounded import ELEMENTS, adjoint, apart, finite, quotient, size, tame
+from ...schedules.small_matrices import small_geometry, small_kernel
+from .bounded import adjoint, apart, finite, quotient, size
+from .draws import ELEMENTS, tame
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +73,16 @@ def residual(desc: QrDescriptor, name: str, *, a: Any, r: Any, q: Any = None) ->
         else:
             found = quotient(size(a - q @ r), most * size(a)) + apart(q)
     return np.where(finite(a), found + below, 0)
+
+
+def small(p: Problem) -> Geometry | str:
+    """One launch."""
+    desc: QrDescriptor = p.desc
+    given, shape = {"a": p.a, "q": p.q, "r": p.r}, (desc.m, max(desc.n, desc.rank))
+    return small_geometry("small", shape, desc.batch_shape, given, 2, inner=desc.n, rank=desc.rank)
+
+
+_SMALL = small_kernel("small", "SmallQrParams", "a", "q", "r", source="small_qr", inner="i32", rank="i32")
 
 
 def geometry(p: Problem) -> Geometry | str:
@@ -144,6 +156,10 @@ class QrPlan(Plan):
     residual = staticmethod(residual)
     value_policy = "NaN and infinities spread as the library has it; other matrices of the batch stay as they are"
     variants = (
+        Variant(
+            "small", small, "linalg/small_qr.cu", (_SMALL,), elements=ELEMENTS,
+            guarantee=Guarantee(Backward(6.0), batch_invariant=True),
+        ),
         Variant(
             "cusolver", geometry, COPY_SOURCE, (COPY,), elements=ELEMENTS, backend=BackendKind.CUSOLVER,
             guarantee=Guarantee(Backward(10.0), batch_invariant=True, order="cusolver"), missing=CUSOLVER.unavailable,

@@ -22,7 +22,9 @@ from ...schedules.in_library import COPY, COPY_SOURCE, Place, piece, sequence, s
 from ...schedules.in_workspace import (
     INFO, UNCONVERGED, VALUES, addresses, bound, cleared, columns, cut, given_out, unconverged, whole,
 )  # fmt: skip
-from .bounded import ELEMENTS, adjoint, apart, doubled, finite, not_finite, quotient, size, tame
+from ...schedules.small_matrices import small_geometry, small_kernel
+from .bounded import adjoint, apart, doubled, finite, not_finite, quotient, size
+from .draws import ELEMENTS, tame
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +120,22 @@ def residual(
     return np.where(known, found, 0)
 
 
+def small(p: Problem) -> Geometry | str:
+    """One launch, on the transposed matrices where they are wide."""
+    desc: SvdDescriptor = p.desc
+    if desc.full_matrices and desc.m != desc.n:
+        return "full_matrices of a matrix that is not square"
+    a, u, vh = p.a, p.u, p.vh
+    if desc.m < desc.n:
+        a, u, vh = swapped(a), vh and swapped(vh), u and swapped(u)
+    given = {"a": a, "u": u, "s": p.s, "vh": vh, "info": p.info}
+    places = {"u": "vh", "vh": "u"} if desc.m < desc.n else {}
+    return small_geometry("small", a.shape[-2:], desc.batch_shape, given, arrays=2, **places)
+
+
+_SMALL = small_kernel("small", "SmallSvdParams", "a", "u", "s", "vh", "info", source="small_svd")
+
+
 def geometry(p: Problem) -> Geometry | str:
     """a by columns in the workspace, or if it is wide its transpose; the routine there, and copies of what it made.
 
@@ -190,6 +208,10 @@ class SvdPlan(Plan):
     residual = staticmethod(residual)
     value_policy = "a matrix that does not converge gets NaN, and info tells; one with NaN or infinities NaN, or info"
     variants = (
+        Variant(
+            "small", small, "linalg/small_svd.cu", (_SMALL,), elements=ELEMENTS,
+            guarantee=Guarantee(Backward(8.0), batch_invariant=True),
+        ),
         Variant(
             "cusolver", geometry, COPY_SOURCE, (COPY, VALUES, INFO, UNCONVERGED), elements=ELEMENTS,
             backend=BackendKind.CUSOLVER, missing=CUSOLVER.unavailable,

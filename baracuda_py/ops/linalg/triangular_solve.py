@@ -20,6 +20,7 @@ from ...core.benchmark import EAGER, FLOPS, Benchmark
 from ...core.device import Device
 from ...schedules.in_library import COPY, COPY_SOURCE, Place, copied, offsets, piece, sequence, swapped, work_on
 from ...schedules.library_matrices import piece_by_columns, too_large, whole
+from ...schedules.small_matrices import small_geometry, small_kernel
 from .draws import ELEMENTS, row_size, solved, tame
 
 
@@ -93,6 +94,21 @@ def _triangle_place(desc: TriangularSolveDescriptor, a: Any, by_rows: bool, star
     return made(a.shape, desc.element, start)
 
 
+def small(p: Problem) -> Geometry | str:
+    """One launch."""
+    desc: TriangularSolveDescriptor = p.desc
+    given = {"a": p.a, "b": p.b, "x": p.x}
+    flags = {name: int(getattr(desc, name)) for name in _FLAGS}
+    return small_geometry("small", (desc.n, max(desc.n, desc.k)), desc.batch_shape, given, 2, sides=desc.k, **flags)
+
+
+_FLAGS = ("upper", "unit", "conjugate")
+_SMALL = small_kernel(
+    "small", "SmallTriangularSolveParams", "a", "b", "x", source="small_triangular_solve", sides="i32",
+    **dict.fromkeys(_FLAGS, "i32"),
+)  # fmt: skip
+
+
 def geometry(p: Problem) -> Geometry | str:
     """b where cuBLAS works, x itself where its layout will do, and a copy to x where that is elsewhere."""
     desc: TriangularSolveDescriptor = p.desc
@@ -153,6 +169,10 @@ class TriangularSolvePlan(Plan):
     residual = staticmethod(residual)
     value_policy = "a zero on the diagonal is divided by: infinities and NaN follow, which of them is the library's"
     variants = (
+        Variant(
+            "small", small, "linalg/small_triangular_solve.cu", (_SMALL,), elements=ELEMENTS,
+            guarantee=Guarantee(Backward(2.0), batch_invariant=True),
+        ),
         Variant(
             "cublas", geometry, COPY_SOURCE, (COPY,), elements=ELEMENTS, backend=BackendKind.CUBLAS,
             guarantee=Guarantee(Backward(2.0), batch_invariant=True, order="cublas"), missing=CUBLAS.unavailable,

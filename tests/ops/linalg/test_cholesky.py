@@ -19,7 +19,8 @@ from baracuda_py.core.element import ElementKind
 from baracuda_py.core.error_bound import Backward
 from baracuda_py.core.errors import InvalidProblemError, UnsupportedError, WorkspaceTooSmallError
 from baracuda_py.core.tensor import TensorRef
-from baracuda_py.ops.linalg.cholesky import ELEMENTS, CholeskyPlan, definite
+from baracuda_py.ops.linalg.cholesky import CholeskyPlan, definite
+from baracuda_py.ops.linalg.draws import ELEMENTS
 from baracuda_py.ops.linalg.cholesky_backward import CholeskyBackwardPlan
 from baracuda_py.testing.draw import fill
 from baracuda_py.testing.emulated import emulate
@@ -84,9 +85,10 @@ def test_nothing(place: str) -> None:
 @pytest.mark.parametrize("plan", [CholeskyPlan, CholeskyBackwardPlan], ids=lambda plan: plan.__name__)
 @pytest.mark.parametrize("element", ELEMENTS, ids=str)
 @pytest.mark.parametrize("upper", [False, True])
-def test_layouts(plan: Any, element: ElementKind, upper: bool) -> None:
+@pytest.mark.parametrize("n", [3, 7, 66])
+def test_layouts(plan: Any, element: ElementKind, upper: bool, n: int) -> None:
     """Every layout of every operand, factors in place in y or in the workspace; within the bound, touching no more."""
-    desc = plan.descriptor(batch_shape=(3,), n=7, upper=upper, element=element)
+    desc = plan.descriptor(batch_shape=(3,), n=n, upper=upper, element=element)
     names = ("a", "y") if plan is CholeskyPlan else ("y", "dy", "da")
     for number, layouts in enumerate(itertools.product(LAYOUTS, repeat=2)):
         ready = operands(fill(plan, desc, np.random.default_rng(number)))
@@ -95,6 +97,35 @@ def test_layouts(plan: Any, element: ElementKind, upper: bool) -> None:
             array = np.empty(held.view.shape, held.view.dtype) if source is None else source
             ready.laid[name] = lay_out(array, placed, None if name == "dy" or name == "a" else 0xFF)
         emulate(plan(desc, PlanPreference(), emulated_device(9.0)), ready)
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("element", ELEMENTS, ids=str)
+@pytest.mark.parametrize("n", [1, 2, 4, 5, 8, 9, 16, 17, 31, 32, 33, 63, 64])
+def test_small_matrices(n: int, element: ElementKind) -> None:
+    """Each size of a group and beside it, more matrices than a block has, over axes that do not merge; and some that
+    have no factor among them, whose neighbours do not change."""
+    desc = CholeskyPlan.descriptor(batch_shape=(3, 3) if n > 8 else (15, 9), n=n, element=element)
+    case = fill(CholeskyPlan, desc, np.random.default_rng(n), {"info": True})
+    case.arrays["a"][1, 1, -1, -1] *= -1
+    ready = operands(case)
+    ready.laid["a"] = lay_out(case.arrays["a"], Placement("permuted", order=(1, 0, 3, 2), pads=(1, 0, 0, 2)))
+    emulate(CholeskyPlan(desc, PlanPreference(), emulated_device(9.0)), ready)
+    info = ready.laid["info"].view
+    assert info[1, 1] == n and info.sum() == n
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("element", ELEMENTS, ids=str)
+@pytest.mark.parametrize("n", [1, 4, 5, 9, 17, 32, 64])
+def test_gradients_of_small_matrices(n: int, element: ElementKind) -> None:
+    desc = CholeskyBackwardPlan.descriptor(
+        batch_shape=(3, 3) if n > 8 else (15, 9), n=n, upper=n % 2 == 1, element=element
+    )
+    emulate(
+        CholeskyBackwardPlan(desc, PlanPreference(), emulated_device(8.0)),
+        operands(fill(CholeskyBackwardPlan, desc, np.random.default_rng(n))),
+    )
 
 
 def test_geometry_without_a_library() -> None:
@@ -111,8 +142,8 @@ def test_geometry_without_a_library() -> None:
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """A real device is refused in words that say what to install; a fake one answers all the same."""
     monkeypatch.setattr(library, "_search", lambda *of: "cusolver was not found; install it with: pip install …")
-    desc, device = CholeskyPlan.descriptor(n=3, element="float32"), fake_device(9.0)
-    (row,) = CholeskyPlan.variants
+    desc, device = CholeskyPlan.descriptor(n=65, element="float32"), fake_device(9.0)
+    _, row = CholeskyPlan.variants
     for one, refused in ((device, False), (replace(device, fake=False), True)):
         found = fit(row, dense_problem(CholeskyPlan, desc, one), PlanPreference())
         assert isinstance(found, str) == refused and (not refused or "pip install" in found)
@@ -122,7 +153,7 @@ def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_the_library_asks_for_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
     """More than the geometry's bound, or less: so much is allocated, and a workspace that is too short is refused."""
     monkeypatch.setattr(HostSolver, "_potrf_buffer_size", lambda *given: 1 << 20)
-    desc = CholeskyPlan.descriptor(n=3, element="float64")
+    desc = CholeskyPlan.descriptor(n=65, element="float64")
     ready = operands(fill(CholeskyPlan, desc, np.random.default_rng(0), {"info": False}))
     plan = CholeskyPlan(desc, PlanPreference(), emulated_device(9.0))
     with emulating() as emulator:
@@ -133,14 +164,16 @@ def test_what_the_library_asks_for_is_allocated(monkeypatch: pytest.MonkeyPatch)
             plan.run(ready.args(pointer_view), pointer_view(np.zeros(1 << 20, np.uint8)))
 
 
+@pytest.mark.usefixtures("emulation")
 def test_a_failed_call_is_a_typed_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*given: Any) -> None:
         raise HostError
 
     monkeypatch.setattr(HostSolver, "_potrf", fails)
-    desc = CholeskyPlan.descriptor(n=3, element="float64")
-    with pytest.raises(LibraryError, match="cusolverDnDpotrf failed: CUSOLVER_STATUS_"):
-        call(CholeskyPlan, desc, {"y"}, "emulator", a=KNOWN)
+    desc = CholeskyPlan.descriptor(n=65, element="float64")
+    ready = operands(fill(CholeskyPlan, desc, np.random.default_rng(0), {"info": False}))
+    with emulating(), pytest.raises(LibraryError, match="cusolverDnDpotrf failed: CUSOLVER_STATUS_"):
+        CholeskyPlan(desc, PlanPreference(), emulated_device(9.0)).run(ready.args(pointer_view))
 
 
 def test_the_function() -> None:

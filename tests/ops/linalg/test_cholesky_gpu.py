@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import baracuda_py as bc
-from baracuda_py.ops.linalg.cholesky import ELEMENTS, CholeskyPlan, definite
+from baracuda_py.ops.linalg.cholesky import CholeskyPlan, definite
+from baracuda_py.ops.linalg.draws import ELEMENTS
 from baracuda_py.ops.linalg.cholesky_backward import CholeskyBackwardPlan
 from baracuda_py.testing.draw import fill
 from baracuda_py.testing.gpu import DEVICE, OnDevice, wrong_plan

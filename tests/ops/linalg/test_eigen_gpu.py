@@ -9,7 +9,7 @@ import pytest
 from matrices import drawn, hard, hermitian
 
 import baracuda_py as bc
-from baracuda_py.ops.linalg.bounded import ELEMENTS
+from baracuda_py.ops.linalg.draws import ELEMENTS
 from baracuda_py.ops.linalg.eigh import EighPlan
 from baracuda_py.ops.linalg.geqrf import GeqrfPlan
 from baracuda_py.ops.linalg.householder_product import HouseholderProductPlan

@@ -13,7 +13,7 @@ import baracuda_py as bc
 from baracuda_py.core import PlanPreference
 from baracuda_py.core.element import ElementKind
 from baracuda_py.core.errors import InvalidProblemError, UnsupportedError
-from baracuda_py.ops.linalg.bounded import ELEMENTS
+from baracuda_py.ops.linalg.draws import ELEMENTS
 from baracuda_py.ops.linalg.svd import SvdPlan, residual
 from baracuda_py.testing.draw import fill
 from baracuda_py.testing.emulated import emulate
