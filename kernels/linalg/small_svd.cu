@@ -13,7 +13,7 @@ constexpr int svd_sweeps = 30;
 template <class T, int G> BARACUDA_D void small_svd(const SmallSvdParams& p) {
   using R = part_t<T>;
   const SmallMatrices<T, G, SmallSvdParams> s(p);
-  const int rows = p.rows, columns = p.columns, pitch = p.pitch;
+  const int rows = p.rows, columns = p.inner, vectors = p.vectors, pitch = p.pitch;  // columns of a, and of u
   const T* const a = static_cast<const T*>(p.a);
   s.each(0, [&](int matrix, int row, int column, i64 from) { s.tile_of(0, matrix)[row * pitch + column] = a[from]; });
 
@@ -80,9 +80,9 @@ template <class T, int G> BARACUDA_D void small_svd(const SmallSvdParams& p) {
 
   // Lengths of columns, which become of length 1, or zeros.
   T* const lengths = s.beside(1);
-  s.lines(0, columns, [&](int column) {
+  s.lines(0, vectors, [&](int column) {
     R square(0);
-    for (int i = 0; i < rows; ++i) square += squared(m[i * pitch + column]);
+    for (int i = 0; i < rows && column < columns; ++i) square += squared(m[i * pitch + column]);
     const R length = square > nothing ? math::sqrt(square) : R(0);
     lengths[column] = T(length);
     for (int i = 0; i < rows && left; ++i) {
@@ -91,13 +91,13 @@ template <class T, int G> BARACUDA_D void small_svd(const SmallSvdParams& p) {
     }
   });
   s.sync();
-  for (int column = 0; column < columns && left; ++column) {
+  for (int column = 0; column < vectors && left; ++column) {
     if (!found || real_of(lengths[column]) > R(0)) continue;
     // The unit vector of which the columns that there are have least, without its part along them.
     const auto there = [&](int j) { return j < column || real_of(lengths[j]) > R(0); };
     const auto held = [&](int row) {
       R x(0);
-      for (int j = 0; j < columns; ++j) x += there(j) ? squared(m[row * pitch + j]) : R(0);
+      for (int j = 0; j < vectors; ++j) x += there(j) ? squared(m[row * pitch + j]) : R(0);
       return x;
     };
     int best = 0;
@@ -107,7 +107,7 @@ template <class T, int G> BARACUDA_D void small_svd(const SmallSvdParams& p) {
     s.sync();
     const R square = s.sum(rows, [&](int row) {
       T x = T(row == best ? R(1) : R(0));
-      for (int j = 0; j < columns; ++j) {
+      for (int j = 0; j < vectors; ++j) {
         if (there(j)) x = minus_product(x, m[row * pitch + j], m[best * pitch + j]);
       }
       s.beside(2)[row] = x;
@@ -119,10 +119,10 @@ template <class T, int G> BARACUDA_D void small_svd(const SmallSvdParams& p) {
 
   // Of each place in descending order the number of the column; equal ones keep their order.
   i32* const order = reinterpret_cast<i32*>(s.beside(2));
-  s.lines(0, columns, [&](int i) {
+  s.lines(0, vectors, [&](int i) {
     const R mine = real_of(lengths[i]);
     int place = 0;
-    for (int j = 0; j < columns; ++j) {
+    for (int j = 0; j < vectors; ++j) {
       const R other = real_of(lengths[j]);
       place += other > mine || (j < i && !(mine > other));
     }
@@ -131,7 +131,7 @@ template <class T, int G> BARACUDA_D void small_svd(const SmallSvdParams& p) {
   s.sync();
   s.lines(0, rows, [&](int i) {
     if (i < columns) lengths[i] = T(found ? math::scaled(real_of(lengths[i]), exponent) : numeric<R>::nan());
-    for (int j = 0; j < columns && !found; ++j) m[i * pitch + j] = v[i * pitch + j] = T(numeric<R>::nan());
+    for (int j = 0; j < vectors && !found; ++j) m[i * pitch + j] = v[i * pitch + j] = T(numeric<R>::nan());
   });
 
   __syncthreads();

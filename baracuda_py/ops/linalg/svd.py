@@ -123,17 +123,19 @@ def residual(
 def small(p: Problem) -> Geometry | str:
     """One launch, on the transposed matrices where they are wide."""
     desc: SvdDescriptor = p.desc
-    if desc.full_matrices and desc.m != desc.n:
-        return "full_matrices of a matrix that is not square"
     a, u, vh = p.a, p.u, p.vh
     if desc.m < desc.n:
         a, u, vh = swapped(a), vh and swapped(vh), u and swapped(u)
     given = {"a": a, "u": u, "s": p.s, "vh": vh, "info": p.info}
     places = {"u": "vh", "vh": "u"} if desc.m < desc.n else {}
-    return small_geometry("small", a.shape[-2:], desc.batch_shape, given, arrays=2, **places)
+    rows, columns = a.shape[-2:]
+    sizes = {"inner": columns, "vectors": rows if desc.full_matrices else columns}
+    return small_geometry("small", (rows, max(sizes.values())), desc.batch_shape, given, 2, **sizes, **places)
 
 
-_SMALL = small_kernel("small", "SmallSvdParams", "a", "u", "s", "vh", "info", source="small_svd")
+_SMALL = small_kernel(
+    "small", "SmallSvdParams", "a", "u", "s", "vh", "info", source="small_svd", inner="i32", vectors="i32"
+)
 
 
 def geometry(p: Problem) -> Geometry | str:
