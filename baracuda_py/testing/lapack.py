@@ -16,17 +16,14 @@ import numpy as np
 
 from ..backends.blas3 import CUBLAS
 from ..backends.cublas import CUBLAS_LT
+from ..backends.cufft import CUFFT
 from ..backends.cusolver import CUSOLVER, LETTER
 from ..backends.library import Library
 from ..core.errors import UnsupportedError
+from .fourier import HostFft
+from .host_error import HostError
 
 _DTYPES = {letter: np.dtype(name) for name, letter in LETTER.items()}
-
-
-class HostError(Exception):
-    """What bindings raise where a status is not 0."""
-
-    status = 7
 
 
 def by_columns(pointer: int, rows: int, cols: int, ld: int, dtype: Any) -> np.ndarray:
@@ -115,7 +112,12 @@ class _Absent:
 @contextlib.contextmanager
 def standing_in() -> Iterator[None]:
     """The libraries are their stand-ins while the context lasts; no handle of one is taken for one of the other."""
-    pairs: list[tuple[Library, Any]] = [(CUSOLVER, HostSolver()), (CUBLAS, HostBlas()), (CUBLAS_LT, _Absent())]
+    pairs: list[tuple[Library, Any]] = [
+        (CUSOLVER, HostSolver()),
+        (CUBLAS, HostBlas()),
+        (CUBLAS_LT, _Absent()),
+        (CUFFT, HostFft()),
+    ]
     kept = [dict(vars(library)) for library, _ in pairs]
     for library, host in pairs:
         library.forget()
