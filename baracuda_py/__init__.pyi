@@ -1184,6 +1184,8 @@ class EmbeddingBagMaxPlan(GatherScatterPlan):
     """`GatherScatterPlan` by another name, with kind max; by offsets, starts or evenly; with_empty True."""
 class EmbeddingBagPlan(GatherScatterPlan):
     """`GatherScatterPlan` by another name, with kind sum or mean; by offsets, starts or evenly."""
+class FftNdPlan(FftPlan):
+    """`FftPlan` by another name."""
 @dataclass(frozen=True, kw_only=True)
 class FlipBackwardDescriptor(ViewCopyBackwardDescriptor):
     """`ViewCopyBackwardDescriptor` with loops, start, steps, out_shape told by axes."""
@@ -1314,6 +1316,8 @@ class Int4MarlinGemmDescriptor(BlockGemmDescriptor):
     def __init__(self, *, kind: FormatKind | str = ..., n: SupportsIndex, k: SupportsIndex, group: SupportsIndex | None = None, row_group: SupportsIndex | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., m: SupportsIndex, out_element: DType | None = None, element: DType) -> None: ...
 class Int4MarlinGemmPlan(BlockGemmPlan):
     """`BlockGemmPlan` by another name, with kind int4."""
+class IrfftNdPlan(IrfftPlan):
+    """`IrfftPlan` by another name."""
 class KlDivLossBackwardDescriptor(PointwiseLossBackwardDescriptor):
     """`PointwiseLossBackwardDescriptor` with kind kl_div_loss."""
     def __init__(self, *, kind: LossKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: SupportsFloat | None = None, delta: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, alpha: SupportsFloat | None = None, gamma: SupportsFloat | None = None, variance: SupportsFloat | None = None, log_target: bool | None = None, log_input: bool | None = None, full: bool | None = None, element: DType) -> None: ...
@@ -1587,6 +1591,8 @@ class RepeatDescriptor(ViewCopyDescriptor):
     def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], loops: SupportsIndex | Sequence[SupportsIndex] | None = None, start: Sequence[SupportsIndex] | None = None, steps: Sequence[Sequence[SupportsIndex]] | None = None, out_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, element: DType, reps: SupportsIndex | Sequence[SupportsIndex]) -> None: ...
 class RepeatPlan(ViewCopyPlan):
     """`ViewCopyPlan` by another name, with loops, start, steps, out_shape told by reps."""
+class RfftNdPlan(RfftPlan):
+    """`RfftPlan` by another name."""
 @dataclass(frozen=True, kw_only=True)
 class RollBackwardDescriptor(PadBackwardDescriptor):
     """`PadBackwardDescriptor` with mode circular; padding told by shifts."""

@@ -18,7 +18,7 @@ import baracuda_py
 from baracuda_py._exports import EXPORTS
 
 VERSION = "2.13"
-SPACES = ("torch", "torch.nn.functional", "torch.special", "torch.linalg", "torch.signal.windows")
+SPACES = ("torch", "torch.nn.functional", "torch.special", "torch.linalg", "torch.fft", "torch.signal.windows")
 
 # theirs → ours, where another name is meant; "" where the same name means something else here
 OTHERS = {
@@ -29,6 +29,7 @@ OTHERS = {
     "torch.batch_norm_update_stats": "running_statistics", "torch.nn.functional.swish": "silu",
     "torch.nn.functional.scaled_dot_product_attention": "sdpa", "torch.select": "", "torch.linalg.norm": "",
     "torch.linalg.diagonal": "", "torch.linalg.vander": "", "torch.signal.windows.exponential": "",
+    "torch.fft": "",
 }  # fmt: skip
 NO_FUNCTION = ("Identity",)  # whose name is of another function
 OPTIMISERS = {"Adam": "adam_step", "AdamW": "adam_step"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .affine_table import AFFINE
 from .attention import ATTENTION
+from .fourier import FOURIER
 from .indexing import EXAMPLES
 from .latent import LATENT
 from .layout import LAYOUT
@@ -51,6 +52,7 @@ output, loss = bc.adaptive_log_softmax_with_loss(x, target, head, [(down, up)])"
     **AFFINE,
     **ATTENTION,
     **EXAMPLES,
+    **FOURIER,
     **LATENT,
     "alpha_dropout": f"{_X}y = bc.alpha_dropout(x, 0.25, seed=7)",
     "array_equal": f"{_X}same = bc.array_equal(x, x)",

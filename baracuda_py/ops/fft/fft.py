@@ -93,7 +93,7 @@ class FftPlan(Plan):
     reference = staticmethod(reference)
     residual = staticmethod(residual)
     vjp = Vjp("FftBackwardPlan", grads={"x": "dx"})
-    value_policy = "a NaN or an infinity makes all of its transform NaN or infinite, and no other one"
+    value_policy = "a NaN or an infinity reaches its own transform alone, where it makes numbers NaN or infinite"
     variants = (
         Variant(
             "cufft", _geometry, SOURCE, OF_COMPLEX, elements=COMPLEX, backend=BackendKind.CUFFT, guarantee=GUARANTEE,

@@ -103,7 +103,7 @@ class RfftPlan(Plan):
     reference = staticmethod(reference)
     residual = staticmethod(residual)
     vjp = Vjp("RfftBackwardPlan", grads={"x": "dx"})
-    value_policy = "a NaN or an infinity makes all of its transform NaN or infinite, and no other one"
+    value_policy = "a NaN or an infinity reaches its own transform alone, where it makes numbers NaN or infinite"
     variants = (
         Variant(
             "cufft", _geometry, SOURCE, OF_PARTS, elements=PARTS, backend=BackendKind.CUFFT, guarantee=GUARANTEE,

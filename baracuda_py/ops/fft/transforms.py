@@ -64,7 +64,7 @@ def error(truth: Any, found: Any, given: Any, axis: Sequence[int], count: int, f
         return np.where(np.isfinite(size) & (off != 0), off / np.where(scale == 0, 1, scale), 0)
 
 
-@finite_only  # one NaN makes all of its transform NaN or infinite, which a norm of errors does not tell apart
+@finite_only  # one NaN reaches all of its transform, of which a norm of errors says nothing then
 def numbers(rng: np.random.Generator, desc: Any, shape: tuple[int, ...]) -> Any:
     """Test data: real parts, and imaginary ones that real operands leave out."""
     return rng.standard_normal(shape) + 1j * rng.standard_normal(shape)
