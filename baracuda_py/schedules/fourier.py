@@ -127,7 +127,7 @@ def _bound(lengths: Sequence[int], nbytes: int) -> int:
     """More than cuFFT's work area takes."""
     for prime in _PRIMES:
         lengths = [_without(n, prime) for n in lengths]
-    return _SLACK + nbytes * (_SMOOTH if all(n == 1 for n in lengths) else _ROUGH)
+    return _SLACK + aligned(nbytes) * (_SMOOTH if all(n == 1 for n in lengths) else _ROUGH)
 
 
 def _without(n: int, prime: int) -> int:
