@@ -17,7 +17,12 @@ import numpy as np
 
 from .host_error import HostError
 
-_DTYPES = {0: np.dtype("float32"), 1: np.dtype("float64"), 4: np.dtype("complex64"), 5: np.dtype("complex128")}
+_DTYPES: dict[int, Any] = {
+    0: np.dtype("float32"),
+    1: np.dtype("float64"),
+    4: np.dtype("complex64"),
+    5: np.dtype("complex128"),
+}
 _INVERSE = 1
 
 
@@ -61,39 +66,36 @@ class HostFft:
         onembed: Sequence[int], ostride: int, odist: int, outputtype: int, batch: int, executiontype: int,
     ) -> int:  # fmt: skip
         held = self.plans[plan]
-        types = (_DTYPES[inputtype], _DTYPES[outputtype])
+        source, target = _DTYPES[inputtype], _DTYPES[outputtype]
         if held.allocates or rank != len(n) or min(*n, istride, ostride, batch) < 1 or executiontype not in (4, 5):
             raise HostError
-        halves = [len(n) > 0 and one.kind == "c" and "f" in (types[0].kind, types[1].kind) for one in types]
         sides = []
-        for half, dtype, embed, step, apart in (
-            (halves[0], types[0], inembed, istride, idist), (halves[1], types[1], onembed, ostride, odist),
+        for dtype, other, embed, step, apart in (
+            (source, target, inembed, istride, idist), (target, source, onembed, ostride, odist),
         ):  # fmt: skip
-            extents = [*n[:-1], n[-1] // 2 + 1 if half else n[-1]]
+            extents = [*n[:-1], n[-1] // 2 + 1 if dtype.kind + other.kind == "cf" else n[-1]]
             if any(room < needed for room, needed in zip(embed[1:], extents[1:], strict=True)):
                 raise HostError
             steps = [step]
             for room in reversed(embed[1:]):
                 steps.insert(0, steps[0] * room)
             sides.append((dtype, (batch, *extents), [apart, *steps]))
-        held.layout, held.workspace = (tuple(n), *sides), 7 + 3 * types[0].itemsize * n[-1]
+        held.layout, held.workspace = (tuple(n), *sides), 7 + 3 * source.itemsize * n[-1]
         return held.workspace
 
     def xt_exec(self, plan: int, given: int, made: int, direction: int) -> None:
         held = self.plans[plan]
         n, *sides = held.layout
-        (source, target), axes = (
-            [_at(p, *side) for p, side in zip((given, made), sides, strict=True)],
-            range(1, len(n) + 1),
-        )
-        if given % sides[0][0].itemsize or min(held.area, given, made) < 1:
+        source, target = (_at(p, *side) for p, side in zip((given, made), sides, strict=True))
+        axes, pair = range(1, len(n) + 1), max(source.itemsize, target.itemsize)
+        if given % pair or made % pair or min(held.area, given, made) < 1:
             raise HostError
         ctypes.memset(held.area, 0xAB, held.workspace)
-        x = np.array(source)
+        x: Any = np.array(source)
         if target.dtype.kind == "f":
             if len(n) > 1:
                 source[...] = np.nan
-            y = np.fft.irfftn(x, n, axes, norm="forward")
+            y: Any = np.fft.irfftn(x, n, axes, norm="forward")
         elif x.dtype.kind == "f":
             y = np.fft.rfftn(x, n, axes)
         else:

@@ -30,7 +30,7 @@ def factor_of(norm: str, inverse: bool, lengths: Sequence[int]) -> float:
     """What a norm multiplies by: 1, 1/√N or 1/N, N the product of the lengths."""
     count = math.prod(lengths)
     if norm == "ortho":
-        return count**-0.5
+        return 1 / math.sqrt(count)
     return 1 / count if inverse == (norm == "backward") else 1.0
 
 
