@@ -85,32 +85,32 @@ class Fitted:
 
 def fitted(kind: str, x: View, y: View, axes: Sequence[int], part: ElementKind) -> Fitted | None:
     """x and y as they lie, or None. axes: the last one is halved, if one is; of c2c any order will do."""
-    real = {"c2c": (), "r2c": (x,), "c2r": (y,)}[kind]
-    if any(view.ptr % (2 * part.itemsize) for view in (x, y)):
-        return None  # cuFFT moves real numbers by pairs, too
-    held = real[0] if real else x
-    fixed = list(axes[-1:]) if real else []
+    held = y if kind == "c2r" else x  # which has the lengths
+    fixed = [] if kind == "c2c" else list(axes[-1:])
     free = [axis for axis in axes if axis not in fixed]
     order = sorted(free, key=lambda a: (held.shape[a] > 1, -x.strides[a])) + fixed
     layouts = [_embedded(view, order) for view in (x, y)]
     rest = sorted((a for a in range(len(x.shape)) if a not in axes), key=lambda a: -abs(y.strides[a]))
-    shape, strides = merge_axes(tuple(x.shape[a] for a in rest), [[v.strides[a] for a in rest] for v in (x, y)])  # type: ignore[misc]
-    apart = [1, 1]
-    batch, outer = 1, list(range(len(shape)))
+    shape, strides = merge_axes(tuple(x.shape[a] for a in rest), [tuple(v.strides[a] for a in rest) for v in (x, y)])
+    batch, apart, outer = 1, [1, 1], list(range(len(shape)))
     usable = [a for a in outer if strides[0][a] > 0 and strides[1][a] > 0]
     if usable:
         best = max(usable, key=lambda a: shape[a])
         outer.remove(best)
         batch, apart = shape[best], [s[best] for s in strides]
-    if math.prod(shape[a] for a in outer) > _CALLS or None in layouts:
+    found = [Strided(*layout, at) for layout, at in zip(layouts, apart, strict=True) if layout is not None]
+    if math.prod(shape[a] for a in outer) > _CALLS or len(found) < 2:
         return None
     starts = [
         offsets(View(0, tuple(shape[a] for a in outer), tuple(s[a] for a in outer), v.element), 0)
         for v, s in zip((x, y), strides, strict=True)
     ]
-    source, target = (Strided(*layout, at) for layout, at in zip(layouts, apart, strict=True))  # type: ignore[misc]
+    if any(
+        (view.ptr + start) % (2 * part.itemsize) for view, many in zip((x, y), starts, strict=True) for start in many
+    ):
+        return None  # cuFFT moves real numbers by pairs, too
     lengths = tuple(held.shape[a] for a in order)
-    return Fitted(Transform(kind, str(part), lengths, source, target, batch), tuple(zip(*starts, strict=True)))
+    return Fitted(Transform(kind, str(part), lengths, found[0], found[1], batch), tuple(zip(*starts, strict=True)))
 
 
 def _piece(view: View, axes: Sequence[int], start: int) -> tuple[Place, int]:

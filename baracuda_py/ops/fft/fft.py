@@ -60,7 +60,8 @@ class FftArgs(Args):
 def reference(desc: FftDescriptor, *, x: Any) -> Mapping[str, Any]:
     """numpy.fft.fftn and ifftn."""
     call = np.fft.ifftn if desc.inverse else np.fft.fftn
-    return {"y": call(x, axes=desc.axis, norm=desc.norm)}
+    norm: Any = desc.norm
+    return {"y": call(x, axes=desc.axis, norm=norm)}
 
 
 def residual(desc: FftDescriptor, name: str, *, x: Any, y: Any) -> Any:

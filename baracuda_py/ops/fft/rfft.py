@@ -76,7 +76,8 @@ class RfftArgs(Args):
 
 def reference(desc: RfftDescriptor, *, x: Any) -> Mapping[str, Any]:
     """numpy.fft.rfftn."""
-    return {"y": np.fft.rfftn(x, axes=desc.axis, norm=desc.norm)}
+    norm: Any = desc.norm
+    return {"y": np.fft.rfftn(x, axes=desc.axis, norm=norm)}
 
 
 def residual(desc: RfftDescriptor, name: str, *, x: Any, y: Any) -> Any:
