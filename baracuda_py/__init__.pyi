@@ -305,6 +305,26 @@ from .ops.embedding.embedding_backward import EmbeddingBackwardPlan as Embedding
 from .ops.embedding.embedding_renorm import EmbeddingRenormArgs as EmbeddingRenormArgs
 from .ops.embedding.embedding_renorm import EmbeddingRenormDescriptor as _EmbeddingRenormDescriptor
 from .ops.embedding.embedding_renorm import EmbeddingRenormPlan as EmbeddingRenormPlan
+# ops.fft
+from .ops.fft.fft import FftArgs as FftArgs
+from .ops.fft.fft import FftDescriptor as _FftDescriptor
+from .ops.fft.fft import FftPlan as FftPlan
+from .ops.fft.fft_backward import FftBackwardArgs as FftBackwardArgs
+from .ops.fft.fft_backward import FftBackwardDescriptor as _FftBackwardDescriptor
+from .ops.fft.fft_backward import FftBackwardPlan as FftBackwardPlan
+from .ops.fft.irfft import IrfftArgs as IrfftArgs
+from .ops.fft.irfft import IrfftDescriptor as _IrfftDescriptor
+from .ops.fft.irfft import IrfftPlan as IrfftPlan
+from .ops.fft.irfft_backward import IrfftBackwardArgs as IrfftBackwardArgs
+from .ops.fft.irfft_backward import IrfftBackwardDescriptor as _IrfftBackwardDescriptor
+from .ops.fft.irfft_backward import IrfftBackwardPlan as IrfftBackwardPlan
+from .ops.fft.rfft import HalfDescriptor as _HalfDescriptor
+from .ops.fft.rfft import RfftArgs as RfftArgs
+from .ops.fft.rfft import RfftDescriptor as _RfftDescriptor
+from .ops.fft.rfft import RfftPlan as RfftPlan
+from .ops.fft.rfft_backward import RfftBackwardArgs as RfftBackwardArgs
+from .ops.fft.rfft_backward import RfftBackwardDescriptor as _RfftBackwardDescriptor
+from .ops.fft.rfft_backward import RfftBackwardPlan as RfftBackwardPlan
 # ops.gated
 from .ops.gated.gated_activation import GatedActivationArgs as GatedActivationArgs
 from .ops.gated.gated_activation import GatedActivationDescriptor as _GatedActivationDescriptor
@@ -1202,6 +1222,8 @@ class EmbeddingBagMaxPlan(GatherScatterPlan):
     """`GatherScatterPlan` by another name, with kind max; by offsets, starts or evenly; with_empty True."""
 class EmbeddingBagPlan(GatherScatterPlan):
     """`GatherScatterPlan` by another name, with kind sum or mean; by offsets, starts or evenly."""
+class FftNdPlan(FftPlan):
+    """`FftPlan` by another name."""
 @dataclass(frozen=True, kw_only=True)
 class FlipBackwardDescriptor(ViewCopyBackwardDescriptor):
     """`ViewCopyBackwardDescriptor` with loops, start, steps, out_shape told by axes."""
@@ -1332,6 +1354,8 @@ class Int4MarlinGemmDescriptor(BlockGemmDescriptor):
     def __init__(self, *, kind: FormatKind | str = ..., n: SupportsIndex, k: SupportsIndex, group: SupportsIndex | None = None, row_group: SupportsIndex | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., m: SupportsIndex, out_element: DType | None = None, element: DType) -> None: ...
 class Int4MarlinGemmPlan(BlockGemmPlan):
     """`BlockGemmPlan` by another name, with kind int4."""
+class IrfftNdPlan(IrfftPlan):
+    """`IrfftPlan` by another name."""
 class KlDivLossBackwardDescriptor(PointwiseLossBackwardDescriptor):
     """`PointwiseLossBackwardDescriptor` with kind kl_div_loss."""
     def __init__(self, *, kind: LossKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: SupportsFloat | None = None, delta: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, alpha: SupportsFloat | None = None, gamma: SupportsFloat | None = None, variance: SupportsFloat | None = None, log_target: bool | None = None, log_input: bool | None = None, full: bool | None = None, element: DType) -> None: ...
@@ -1605,6 +1629,8 @@ class RepeatDescriptor(ViewCopyDescriptor):
     def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], loops: SupportsIndex | Sequence[SupportsIndex] | None = None, start: Sequence[SupportsIndex] | None = None, steps: Sequence[Sequence[SupportsIndex]] | None = None, out_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, element: DType, reps: SupportsIndex | Sequence[SupportsIndex]) -> None: ...
 class RepeatPlan(ViewCopyPlan):
     """`ViewCopyPlan` by another name, with loops, start, steps, out_shape told by reps."""
+class RfftNdPlan(RfftPlan):
+    """`RfftPlan` by another name."""
 @dataclass(frozen=True, kw_only=True)
 class RollBackwardDescriptor(PadBackwardDescriptor):
     """`PadBackwardDescriptor` with mode circular; padding told by shifts."""
@@ -3104,6 +3130,70 @@ def quantized_embedding_bag(indices: Array, weight: Array, scale: Array, zero_po
     """`embedding_bag` of the rows that `quantized_embedding` makes of a quantised table (FBGEMM's, torch's byte rows)."""
 def vocab_parallel_embedding(indices: Array, weight: Array, vocab_start: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Rows of the part of a table that starts at row vocab_start (Megatron's VocabParallelEmbedding), 0 for others."""
+# ops.fft
+class FftBackwardDescriptor(_FftBackwardDescriptor):
+    """The forward's fields."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex | Sequence[SupportsIndex] | None, inverse: bool = False, norm: Literal['backward', 'ortho', 'forward'] = 'backward', element: DType) -> None: ...
+class FftDescriptor(_FftDescriptor):
+    """x and y have shape `shape`; the axes named are transformed, inverse: with the exponent's other sign."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex | Sequence[SupportsIndex] | None, inverse: bool = False, norm: Literal['backward', 'ortho', 'forward'] = 'backward', element: DType) -> None: ...
+class HalfDescriptor(_HalfDescriptor):
+    """A real array of shape `shape` and half of its transform over the axes named, the last of which is halved."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex | Sequence[SupportsIndex] | None, norm: Literal['backward', 'ortho', 'forward'] = 'backward', element: DType) -> None: ...
+class IrfftBackwardDescriptor(_IrfftBackwardDescriptor):
+    """The forward's fields."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex | Sequence[SupportsIndex] | None, norm: Literal['backward', 'ortho', 'forward'] = 'backward', element: DType) -> None: ...
+class IrfftDescriptor(_IrfftDescriptor):
+    """y, real, has shape `shape`; x is half of its transform over the axes named, of which the last one is halved."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex | Sequence[SupportsIndex] | None, norm: Literal['backward', 'ortho', 'forward'] = 'backward', element: DType) -> None: ...
+class RfftBackwardDescriptor(_RfftBackwardDescriptor):
+    """The forward's fields."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex | Sequence[SupportsIndex] | None, norm: Literal['backward', 'ortho', 'forward'] = 'backward', element: DType) -> None: ...
+class RfftDescriptor(_RfftDescriptor):
+    """x, real, has shape `shape`; y its transform over the axes named, of which the last one is halved."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex | Sequence[SupportsIndex] | None, norm: Literal['backward', 'ortho', 'forward'] = 'backward', element: DType) -> None: ...
+def fft(x: Array, n: Any = None, axis: int | Sequence[int] = -1, norm: Literal['backward', 'ortho', 'forward'] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The discrete Fourier transform along an axis, Σ x[j] exp(-2πi j k / n) (torch.fft.fft)."""
+def fft2(x: Array, s: Any = None, axis: int | Sequence[int] = ..., norm: Literal['backward', 'ortho', 'forward'] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The discrete Fourier transform over two axes, Σ x[j] exp(-2πi j k / n) (torch.fft.fft2)."""
+def fft_backward(dy: A, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = ..., inverse: bool = False, norm: Literal['backward', 'ortho', 'forward'] = 'backward', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
+    """dx = factor Σ dy[k] exp(±2πi j·k / n): the adjoint of `FftPlan`, of whose bounds it has the same."""
+def fftn(x: Array, s: Any = None, axis: int | Sequence[int] | None = None, norm: Literal['backward', 'ortho', 'forward'] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The discrete Fourier transform over axes, Σ x[j] exp(-2πi j k / n) (torch.fft.fftn)."""
+def hfft(x: Array, n: Any = None, axis: int | Sequence[int] = -1, norm: Literal['backward', 'ortho', 'forward'] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The real Fourier transform of half a Hermitian signal along an axis (torch.fft.hfft)."""
+def hfft2(x: Array, s: Any = None, axis: int | Sequence[int] = ..., norm: Literal['backward', 'ortho', 'forward'] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The real Fourier transform of half a Hermitian signal over two axes (torch.fft.hfft2)."""
+def hfftn(x: Array, s: Any = None, axis: int | Sequence[int] | None = None, norm: Literal['backward', 'ortho', 'forward'] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The real Fourier transform of half a Hermitian signal over axes (torch.fft.hfftn)."""
+def ifft(x: Array, n: Any = None, axis: int | Sequence[int] = -1, norm: Literal['backward', 'ortho', 'forward'] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The inverse Fourier transform along an axis, 1/N Σ x[k] exp(2πi j k / n) (torch.fft.ifft)."""
+def ifft2(x: Array, s: Any = None, axis: int | Sequence[int] = ..., norm: Literal['backward', 'ortho', 'forward'] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The inverse Fourier transform over two axes, 1/N Σ x[k] exp(2πi j k / n) (torch.fft.ifft2)."""
+def ifftn(x: Array, s: Any = None, axis: int | Sequence[int] | None = None, norm: Literal['backward', 'ortho', 'forward'] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The inverse Fourier transform over axes, 1/N Σ x[k] exp(2πi j k / n) (torch.fft.ifftn)."""
+def ihfft(x: Array, n: Any = None, axis: int | Sequence[int] = -1, norm: Literal['backward', 'ortho', 'forward'] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The inverse of `hfft` along an axis: half a Hermitian signal (torch.fft.ihfft)."""
+def ihfft2(x: Array, s: Any = None, axis: int | Sequence[int] = ..., norm: Literal['backward', 'ortho', 'forward'] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The inverse of `hfft2` over two axes: half a Hermitian signal (torch.fft.ihfft2)."""
+def ihfftn(x: Array, s: Any = None, axis: int | Sequence[int] | None = None, norm: Literal['backward', 'ortho', 'forward'] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The inverse of `hfftn` over axes: half a Hermitian signal (torch.fft.ihfftn)."""
+def irfft(x: Array, n: Any = None, axis: int | Sequence[int] = -1, norm: Literal['backward', 'ortho', 'forward'] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The real inverse of half a Fourier transform along an axis (torch.fft.irfft)."""
+def irfft2(x: Array, s: Any = None, axis: int | Sequence[int] = ..., norm: Literal['backward', 'ortho', 'forward'] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The real inverse of half a Fourier transform over two axes (torch.fft.irfft2)."""
+def irfft_backward(dy: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = ..., norm: Literal['backward', 'ortho', 'forward'] = 'backward', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of `IrfftPlan`, its adjoint as PyTorch pairs complex numbers: dx = factor w[k] Σ dy[j] exp(-2πi j·k / n)."""
+def irfftn(x: Array, s: Any = None, axis: int | Sequence[int] | None = None, norm: Literal['backward', 'ortho', 'forward'] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The real inverse of half a Fourier transform over axes (torch.fft.irfftn)."""
+def rfft(x: Array, n: Any = None, axis: int | Sequence[int] = -1, norm: Literal['backward', 'ortho', 'forward'] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Half the Fourier transform of real numbers along an axis (torch.fft.rfft)."""
+def rfft2(x: Array, s: Any = None, axis: int | Sequence[int] = ..., norm: Literal['backward', 'ortho', 'forward'] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Half the Fourier transform of real numbers over two axes (torch.fft.rfft2)."""
+def rfft_backward(dy: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = ..., norm: Literal['backward', 'ortho', 'forward'] = 'backward', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of `RfftPlan`, its adjoint as PyTorch pairs complex numbers: dx = factor Re Σ dy[k] exp(2πi j·k / n)."""
+def rfftn(x: Array, s: Any = None, axis: int | Sequence[int] | None = None, norm: Literal['backward', 'ortho', 'forward'] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Half the Fourier transform of real numbers over axes (torch.fft.rfftn)."""
 # ops.gated
 class GatedActivationBackwardDescriptor(_GatedActivationBackwardDescriptor):
     """Every operand has shape `shape`; the coefficients are those of the activation, see `UnaryFields`."""

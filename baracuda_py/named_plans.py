@@ -262,10 +262,18 @@ _SAMPLING: Rows = {
 
 # ---- all of them ---------------------------------------------------------------------------------------------------
 
+# ---- Fourier transforms --------------------------------------------------------------------------------------------
+
+_FOURIER: Rows = {
+    "FftNdPlan": Name("FftPlan", note="One to three axes; `fftn` and `ifftn` take more, by passes."),
+    "RfftNdPlan": Name("RfftPlan", note="One to three axes; `rfftn` takes more, by passes."),
+    "IrfftNdPlan": Name("IrfftPlan", note="One to three axes; `irfftn` takes more, by passes."),
+}
+
 FAMILIES: dict[str, Rows] = {
     "elementwise": _ELEMENTWISE, "reductions and norms": _REDUCTIONS, "losses": _LOSSES, "segments": _SEGMENTS,
     "pooling": _POOLS, "indexing": _INDEXING, "sorts": _SORTS, "layout": _LAYOUT, "quantised": _QUANTISED,
-    "sampling": _SAMPLING,
+    "sampling": _SAMPLING, "Fourier transforms": _FOURIER,
 }  # fmt: skip
 
 NAMES: Rows = {name: row for rows in FAMILIES.values() for name, row in rows.items()}

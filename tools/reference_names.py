@@ -35,7 +35,7 @@ SAME = _plans("""
     SmoothQuantLinear Dropout DropoutBackward Random Reduce ReduceBackward Trace Scan ScanBackward
     Concat ConcatBackward Fill Pad PadBackward WriteSlice GumbelSoftmax GumbelSoftmaxBackward Softmax SoftmaxBackward
     Cholesky Sparsemax SparsemaxBackward Histogram Searchsorted Sort SortBackward Topk UniqueConsecutive AdamStep
-    Fp8Cast
+    Fp8Cast Fft Irfft Rfft
 """)
 
 ELSEWHERE = {
@@ -58,7 +58,7 @@ _ABSENT = {
     "state space models": "SelectiveScan SelectiveScanBackward SsdChunkScan SsdChunkScanBackward",
     "hyper-connections": "HyperConnection",
     "more than one GPU": "RingAttention DistributedAdamStep ColumnParallelLinear RowParallelLinear",
-    "Fourier transforms": "Fft FftNd FftShift FftShiftNd Irfft IrfftNd Rfft RfftNd",
+    "Fourier transforms": "FftShift FftShiftNd",
     "images": "AffineGrid GridSample GridSampleBackward Interpolate InterpolateBackward Nms RoiAlign RoiAlignBackward "
               "RoiPool RoiPoolBackward",
     "linear algebra": "BatchedOrmqr BatchedOrmqrWy BatchedQr BatchedQrMaterialize BatchedSvd BatchedSvda Eig "

@@ -18,7 +18,7 @@ import baracuda_py
 from baracuda_py._exports import EXPORTS
 
 VERSION = "2.13"
-SPACES = ("torch", "torch.nn.functional", "torch.special", "torch.linalg", "torch.signal.windows")
+SPACES = ("torch", "torch.nn.functional", "torch.special", "torch.linalg", "torch.fft", "torch.signal.windows")
 
 # theirs → ours, where another name is meant; "" where the same name means something else here
 OTHERS = {
@@ -30,6 +30,7 @@ OTHERS = {
     "torch.nn.functional.scaled_dot_product_attention": "sdpa", "torch.select": "", "torch.linalg.norm": "",
     "torch.triangular_solve": "solve_triangular",
     "torch.linalg.diagonal": "", "torch.linalg.vander": "", "torch.signal.windows.exponential": "",
+    "torch.fft": "",
 }  # fmt: skip
 NO_FUNCTION = ("Identity",)  # whose name is of another function
 OPTIMISERS = {"Adam": "adam_step", "AdamW": "adam_step"}

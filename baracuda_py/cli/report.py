@@ -28,9 +28,10 @@ from ..jit import cache, nvrtc, toolkit
 _PACKAGES = (
     "numpy", "ml_dtypes", "cupy-cuda12x", "cupy-cuda13x", "cuda-bindings", "cuda-pathfinder",
     "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime",
-    "nvidia-cublas-cu12", "nvidia-cublas", "nvmath-python", "torch", "jax", "numba-cuda",
+    "nvidia-cublas-cu12", "nvidia-cublas", "nvidia-cusolver-cu12", "nvidia-cusolver", "nvidia-cufft-cu12",
+    "nvidia-cufft", "nvmath-python", "torch", "jax", "numba-cuda",
 )  # fmt: skip
-_LIBRARY = re.compile(r"(/\S*/lib(?:cuda|cudart|nvrtc|cublas|cublasLt|cudnn)\S*\.so\S*)$")
+_LIBRARY = re.compile(r"(/\S*/lib(?:cuda|cudart|nvrtc|cublas|cublasLt|cusolver|cufft|cudnn)\S*\.so\S*)$")
 
 
 def environment() -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .affine_table import AFFINE
 from .attention import ATTENTION
+from .fourier import FOURIER
 from .indexing import EXAMPLES
 from .latent import LATENT
 from .layout import LAYOUT
@@ -53,6 +54,7 @@ output, loss = bc.adaptive_log_softmax_with_loss(x, target, head, [(down, up)])"
     **AFFINE,
     **ATTENTION,
     **EXAMPLES,
+    **FOURIER,
     **LATENT,
     **SIGNALS,
     **LINALG_LU,

@@ -107,6 +107,8 @@ outer ger: input:a vec2:b
 kron: input:a other:b
 tensordot: a b dims:axes
 matrix_power: input:a n
+fft ifft rfft irfft hfft ihfft: input:x n dim norm
+fft2 ifft2 rfft2 irfft2 hfft2 ihfft2 fftn ifftn rfftn irfftn hfftn ihfftn: input:x s dim norm
 bilinear: input1:a input2:b weight bias
 mm bmm: input:a mat2:b
 mv: input:a vec:b

@@ -530,6 +530,28 @@ from baracuda_py import embedding_renorm as embedding_renorm
 from baracuda_py import quantized_embedding as quantized_embedding
 from baracuda_py import quantized_embedding_bag as quantized_embedding_bag
 from baracuda_py import vocab_parallel_embedding as vocab_parallel_embedding
+# ops.fft
+from baracuda_py import fft as fft
+from baracuda_py import fft2 as fft2
+from baracuda_py import fft_backward as fft_backward
+from baracuda_py import fftn as fftn
+from baracuda_py import hfft as hfft
+from baracuda_py import hfft2 as hfft2
+from baracuda_py import hfftn as hfftn
+from baracuda_py import ifft as ifft
+from baracuda_py import ifft2 as ifft2
+from baracuda_py import ifftn as ifftn
+from baracuda_py import ihfft as ihfft
+from baracuda_py import ihfft2 as ihfft2
+from baracuda_py import ihfftn as ihfftn
+from baracuda_py import irfft as irfft
+from baracuda_py import irfft2 as irfft2
+from baracuda_py import irfft_backward as irfft_backward
+from baracuda_py import irfftn as irfftn
+from baracuda_py import rfft as rfft
+from baracuda_py import rfft2 as rfft2
+from baracuda_py import rfft_backward as rfft_backward
+from baracuda_py import rfftn as rfftn
 # ops.gated
 from baracuda_py import bilinear_glu as bilinear_glu
 from baracuda_py import bilinear_glu_backward as bilinear_glu_backward

@@ -369,6 +369,12 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "chain_matmul": lambda: ([made(4, 6), made(6, 3), made(3, 5)], {}),
     "dot_general": lambda: ([made(2, 4, 6), made(2, 6, 5), (((2,), (1,)), ((0,), (0,)))], {}),
     "einsum": lambda: (["bij,bjk,k->bi", made(2, 4, 6), made(2, 6, 5), made(5)], {}),
+    **{
+        f"{name}{way}": lambda: ([made(4, 6) + 1j * made(4, 6, seed=1)], {})
+        for name in ("fft", "ifft", "irfft", "hfft")
+        for way in ("", "2", "n")
+    },
+    **{f"{name}{way}": lambda: ([made(4, 6)], {}) for name in ("rfft", "ihfft") for way in ("", "2", "n")},
     "cholesky_ex": lambda: ([made(4, 4) @ made(4, 4).T + np.eye(4, dtype=np.float32)], {}),
     "cond": lambda: ([made(4, 6)], {}),
     "eigh": lambda: ([made(4, 4) @ made(4, 4).T], {}),

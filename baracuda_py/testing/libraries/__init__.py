@@ -13,14 +13,16 @@ from typing import Any
 
 from ...backends.blas3 import CUBLAS
 from ...backends.cublas import CUBLAS_LT
+from ...backends.cufft import CUFFT
 from ...backends.cusolver import CUSOLVER
 from ...backends.library import Library
 from ...core.errors import UnsupportedError
 from .blas import HostBlas
+from .fourier import HostFft
 from .host import HostError
 from .solver import HostSolver
 
-__all__ = ["HostBlas", "HostError", "HostSolver", "standing_in"]
+__all__ = ["HostBlas", "HostError", "HostFft", "HostSolver", "standing_in"]
 
 
 class _Absent:
@@ -33,7 +35,9 @@ class _Absent:
 @contextlib.contextmanager
 def standing_in() -> Iterator[None]:
     """The libraries are their stand-ins while the context lasts; no handle of one is taken for one of the other."""
-    pairs: list[tuple[Library, Any]] = [(CUSOLVER, HostSolver()), (CUBLAS, HostBlas()), (CUBLAS_LT, _Absent())]
+    pairs: list[tuple[Library, Any]] = [
+        (CUSOLVER, HostSolver()), (CUBLAS, HostBlas()), (CUBLAS_LT, _Absent()), (CUFFT, HostFft()),
+    ]  # fmt: skip
     kept = [dict(vars(library)) for library, _ in pairs]
     for library, host in pairs:
         library.forget()

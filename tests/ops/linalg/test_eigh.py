@@ -102,8 +102,8 @@ def test_what_does_not_converge_is_nan(monkeypatch: pytest.MonkeyPatch) -> None:
         ctypes.c_int32.from_address(given[-1]).value = 2
 
     monkeypatch.setattr(HostSolver, "_syevd", fails)
-    desc = EighPlan.descriptor(n=3, element="float32")
-    got = call(EighPlan, desc, {"w", "v", "info"}, "emulator", a=np.eye(3, dtype=np.float32))
+    desc, a = EighPlan.descriptor(n=65, element="float32"), np.eye(65, dtype=np.float32)
+    got = call(EighPlan, desc, {"w", "v", "info"}, "emulator", PlanPreference(), a=a)
     assert np.isnan(got["w"]).all() and np.isnan(got["v"]).all() and got["info"] == 2
 
 
