@@ -35,7 +35,7 @@ SAME = _plans("""
     SmoothQuantLinear Dropout DropoutBackward Random Reduce ReduceBackward Trace Scan ScanBackward
     Concat ConcatBackward Fill Pad PadBackward WriteSlice GumbelSoftmax GumbelSoftmaxBackward Softmax SoftmaxBackward
     Cholesky Sparsemax SparsemaxBackward Histogram Searchsorted Sort SortBackward Topk UniqueConsecutive AdamStep
-    Fp8Cast Fft Irfft Rfft
+    Fp8Cast Fft Irfft Rfft Eigh Qr Svd
 """)
 
 ELSEWHERE = {
@@ -44,6 +44,11 @@ ELSEWHERE = {
         "dy times the scales is `mul`; `DequantizeBackwardPlan` has the gradient of the scales",
     ),
     "CtcLossCudnnPlan": "`CtcLossPlan` and `CtcLossBackwardPlan`, whose inputs are log-probabilities",
+    **dict.fromkeys(_plans("FftShift FftShiftNd"), "`fftshift` and `ifftshift`, of rolls along any axes"),
+    "BatchedQrPlan": "`QrPlan`, which takes a batch",
+    "BatchedQrMaterializePlan": "`HouseholderProductPlan`, which takes a batch",
+    **dict.fromkeys(_plans("BatchedSvd BatchedSvda"), "`SvdPlan`, which takes a batch"),
+    "LstSqPlan": "`lstsq`, of `SvdPlan`",
     "InversePlan": "`inv` and `inv_ex`, of `LuFactorPlan` and `TriangularSolvePlan`",
     "LuPlan": "`LuFactorPlan`; `lu` gives P, L and U",
     "SolvePlan": "`solve` and `solve_ex`, of `LuFactorPlan` and `TriangularSolvePlan`",
@@ -58,11 +63,9 @@ _ABSENT = {
     "state space models": "SelectiveScan SelectiveScanBackward SsdChunkScan SsdChunkScanBackward",
     "hyper-connections": "HyperConnection",
     "more than one GPU": "RingAttention DistributedAdamStep ColumnParallelLinear RowParallelLinear",
-    "Fourier transforms": "FftShift FftShiftNd",
     "images": "AffineGrid GridSample GridSampleBackward Interpolate InterpolateBackward Nms RoiAlign RoiAlignBackward "
               "RoiPool RoiPoolBackward",
-    "linear algebra": "BatchedOrmqr BatchedOrmqrWy BatchedQr BatchedQrMaterialize BatchedSvd BatchedSvda Eig "
-                      "Eigh LstSq Qr Svd",
+    "linear algebra": "BatchedOrmqr BatchedOrmqrWy Eig",
     "pooling": "FractionalMaxPool2d FractionalMaxPool3d",
     "optimizers": "LambStep SgdStep",
 }  # fmt: skip

@@ -160,7 +160,7 @@ class EighPlan(Plan):
     variants = (
         Variant(
             "small", small, "linalg/small_eigh.cu", (_SMALL,), elements=ELEMENTS,
-            guarantee=Guarantee(Backward(8.0), batch_invariant=True),
+            guarantee=Guarantee(Backward(8.0), batch_invariant=True), may_spill=True,
         ),
         Variant(
             "cusolver", geometry, COPY_SOURCE, (COPY, VALUES, INFO, UNCONVERGED), elements=ELEMENTS,

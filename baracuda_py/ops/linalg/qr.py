@@ -158,7 +158,7 @@ class QrPlan(Plan):
     variants = (
         Variant(
             "small", small, "linalg/small_qr.cu", (_SMALL,), elements=ELEMENTS,
-            guarantee=Guarantee(Backward(6.0), batch_invariant=True),
+            guarantee=Guarantee(Backward(6.0), batch_invariant=True), may_spill=True,
         ),
         Variant(
             "cusolver", geometry, COPY_SOURCE, (COPY,), elements=ELEMENTS, backend=BackendKind.CUSOLVER,
