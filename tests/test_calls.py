@@ -19,6 +19,7 @@ IN_PLACE = {"copy_pages", "fill", "fill_diagonal", "running_statistics", "write_
 # Compositions whose results are made by several calls, and do not take it yet.
 WITHOUT_OUT = {"associative_scan", "corrcoef", "corrcoef_backward", "cov", "cov_backward", "gradient", "inner_backward"}
 WITHOUT_OUT |= {"fresnel", "sici", "scatter_reduce_backward", "poly_norm_backward", "sph_harm_y"}
+WITHOUT_OUT |= {"cho_factor"}  # whose second result is no array
 WITHOUT_OUT |= {name for name, function in OWN.items() if function.plan.op == "elementwise.special_function_backward"}
 
 
@@ -78,7 +79,8 @@ def by_name(function: Any) -> bool:
     return plain and function.plan.op != "gated.gated_activation"
 
 
-AXES = [name for name, function in OWN.items() if by_name(function) and not name.endswith("_backward")]
+PAIRS = {"matrix_norm"}  # of axes
+AXES = [n for n, function in OWN.items() if by_name(function) and not n.endswith("_backward") and n not in PAIRS]
 
 
 def axes_of(name: str, first: Any, second: Any) -> int:

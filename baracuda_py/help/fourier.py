@@ -11,4 +11,5 @@ FOURIER: dict[str, str] = {
     **{name: f"{_Z}y = bc.{name}(z)" for base in ("fft", "ifft") for name in (base, f"{base}2", f"{base}n")},
     **{name: f"{_X}y = bc.{name}(x)" for base in ("rfft", "ihfft") for name in (base, f"{base}2", f"{base}n")},
     **{name: f"{_H}y = bc.{name}(z)" for base in ("irfft", "hfft") for name in (base, f"{base}2", f"{base}n")},
+    "rfft_backward": f"{_H}dx = bc.rfft_backward(z, shape=(3, 4), axis=-1, element='float32')",
 }

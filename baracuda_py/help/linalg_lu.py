@@ -31,4 +31,6 @@ LINALG_LU: dict[str, str] = {
     "cholesky_inverse": f"{_SPD}y = bc.cholesky_inverse(bc.cholesky(a))",
     "cho_factor": f"{_SPD}c, lower = bc.cho_factor(a)",
     "cho_solve": f"{_SPD}x = bc.cho_solve(bc.cho_factor(a), np.ones((3, 2)))",
+    "lstsq": """a, b = np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]]), np.array([[1.0], [2.0], [4.0]])
+x, residuals, rank, s = bc.lstsq(a, b)""",
 }

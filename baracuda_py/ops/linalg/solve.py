@@ -12,6 +12,7 @@ from ...core.arrays import read
 from ...core.checked import whole, wholes
 from ...core.errors import InvalidProblemError
 from ...core.outputs import each_of
+from ...core.tensor import View
 from ...core.views import permuted, shape_of, with_axis
 from ..elementwise.unary import neg  # type: ignore[attr-defined]  # made from a table
 from ..layout.moves import copy
@@ -129,6 +130,12 @@ def inv_ex(a: Array, *, out: Any = None, stream: Any = None, preference: Any = N
 # ---- of tensors ----------------------------------------------------------------------------------------------------
 
 
+def _by_rows(x: Any, options: Options) -> Any:
+    """x, or where it has gaps or another order a copy of it, made in the order of the stream."""
+    found = read(x, "x")
+    return x if View(0, found.shape, found.strides, found.element).dense else copy(x, **options)
+
+
 @entry(LuFactorPlan)
 def tensorinv(a: Array, ind: int = 2, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """The inverse of a as a map from its last axes to its first `ind` (torch.linalg.tensorinv, numpy.linalg.tensorinv).
@@ -141,7 +148,7 @@ def tensorinv(a: Array, ind: int = 2, *, out: Any = None, stream: Any = None, pr
     if math.prod(rows) != math.prod(cols):
         raise InvalidProblemError(f"a of shape {shape} is no square map at ind = {ind}: {rows} and {cols} differ")
     options = {"stream": stream, "preference": preference}
-    made = inv(reshape(a, math.prod(rows), math.prod(cols)), **options)
+    made = inv(reshape(_by_rows(a, options), math.prod(rows), math.prod(cols)), **options)
     made = reshape(made, *cols, *rows)
     return made if out is None else copy(made, out=out, **options)
 
@@ -166,5 +173,6 @@ def tensorsolve(
     if shape[: len(rows)] != rows or math.prod(cols) != size:
         raise InvalidProblemError(f"a must have shape {rows} with axes of {size} elements behind it, got {shape}")
     options = {"stream": stream, "preference": preference}
-    made = reshape(solve(reshape(a, size, size), reshape(b, size), **options), *cols)
+    matrix, right = reshape(_by_rows(a, options), size, size), reshape(_by_rows(b, options), size)
+    made = reshape(solve(matrix, right, **options), *cols)
     return made if out is None else copy(made, out=out, **options)
