@@ -23,8 +23,8 @@ from baracuda_py.core.args import scalars_of  # noqa: E402
 
 NAMES = [n for n in EXPORTS if not isinstance(f := getattr(bc, n), type) and callable(f) and hasattr(f, "plan")]
 FLOATS = (ElementKind.F32, ElementKind.F64, ElementKind.F16, ElementKind.BF16, ElementKind.C64, *ElementKind)
-HERMITIAN = ("cholesky_ex", "cholesky", "cho_factor")  # of one triangle, with gradients for changes that are Hermitian
-HERMITIAN = ("cholesky_ex", "eigh", "eigvalsh")  # of one triangle, with gradients for changes that are Hermitian
+# Of one triangle, with gradients for changes that are Hermitian.
+HERMITIAN = ("cholesky_ex", "cholesky", "cho_factor", "eigh", "eigvalsh")
 APART = {  # operands whose values are not in the result, or not in each of several
     "astype": [1], "batch_norm_gather_stats_with_counts": [1], "cast": [1], "lora_matmul_backward": [4],
     "histc": [0], "intersect1d": [1], "rankdata": [0], "setdiff1d": [1], "sort_key_val": [0, 1],
