@@ -18,7 +18,8 @@ from ..core.params import Params
 from ..core.tensor import View
 from ..core.variant import Kernel, LibraryStep, Step, aligned
 from ..jit.launch import runtime_for
-from .in_library import COPY, COPY_SOURCE, Place, Steps, copied, offsets, piece, swapped
+from .in_library import COPY, COPY_SOURCE, Place, Steps, offsets
+from .library_matrices import whole
 from .map import widths
 
 _THREADS = 256
@@ -38,12 +39,6 @@ INFO: Kernel = replace(COPY, name="info", axes=_bytes(ElementKind.I32.itemsize),
 """The copies of real numbers, and of what tells whether they were found."""
 
 
-def columns(shape: tuple[int, ...], element: ElementKind, start: int) -> tuple[Place, int]:
-    """A dense piece of the workspace, matrices by columns in it, and where the next piece may start."""
-    made, end = piece((*shape[:-2], shape[-1], shape[-2]), element, start)
-    return replace(made, view=swapped(made.view), by_rows=False), end
-
-
 def addresses(place: Place, axes: int) -> list[int]:
     """Where each item of a batch is, in bytes from the workspace's start; items have so many axes."""
     return [place.start + at for at in offsets(place.view, axes)]
@@ -52,19 +47,6 @@ def addresses(place: Place, axes: int) -> list[int]:
 def cut(view: View, rows: int, cols: int) -> View:
     """The first rows and columns of matrices."""
     return View(view.ptr, (*view.shape[:-2], rows, cols), view.strides, view.element)
-
-
-def as_rows(view: View, axes: int) -> View:
-    """Vectors (of one axis) or numbers (of none), as matrices of one row."""
-    lead = len(view.shape) - axes
-    shape = (*view.shape[:lead], *(1,) * (2 - axes), *view.shape[lead:])
-    return View(view.ptr, shape, (*view.strides[:lead], *(0,) * (2 - axes), *view.strides[lead:]), view.element)
-
-
-def whole(target: View, source: View, to: Any, of: Any, axes: int = 2) -> Steps | str:
-    """The step that copies all of what has so many axes beside the batch."""
-    target, source = (view if axes == 2 else as_rows(view, axes) for view in (target, source))
-    return copied(target, source, to, of, diagonal=max(target.shape[-1] - 1, 0))
 
 
 def given_out(target: View | None, place: Place, name: str, kernel: Kernel) -> Steps | str:

@@ -1,4 +1,4 @@
-"""What routines of LU factors and triangular solves need beside `in_library`: matrices by columns, whole copies."""
+"""What routines of factorisations and solves need beside `in_library`: matrices by columns, whole copies."""
 
 from __future__ import annotations
 
@@ -30,16 +30,17 @@ def work_by_columns(operand: str, view: View, start: int) -> tuple[Place, int]:
     return Place(operand, 0, view, found[0], False), start
 
 
-def whole(target: View, source: View, to: Any, of: Any) -> Steps | str:
-    """The step that copies matrices (see `copied`)."""
+def as_rows(view: View, axes: int = 1) -> View:
+    """Vectors (of one axis) or numbers (of none), as matrices of one row."""
+    lead = len(view.shape) - axes
+    shape = (*view.shape[:lead], *(1,) * (2 - axes), *view.shape[lead:])
+    return View(view.ptr, shape, (*view.strides[:lead], *(0,) * (2 - axes), *view.strides[lead:]), view.element)
+
+
+def whole(target: View, source: View, to: Any, of: Any, axes: int = 2) -> Steps | str:
+    """The step that copies all of what has so many axes beside the batch (see `copied`)."""
+    target, source = (view if axes == 2 else as_rows(view, axes) for view in (target, source))
     return copied(target, source, to, of, diagonal=max(target.shape[-1] - 1, 0))
-
-
-def as_rows(view: View) -> View:
-    """Vectors as matrices of one row."""
-    return View(
-        view.ptr, (*view.shape[:-1], 1, view.shape[-1]), (*view.strides[:-1], 0, view.strides[-1]), view.element
-    )
 
 
 def too_large(**extents: int) -> str | None:

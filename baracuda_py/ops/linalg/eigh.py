@@ -18,9 +18,8 @@ from ...core import (
 from ...core.benchmark import EAGER, FLOPS, Benchmark
 from ...core.device import Device
 from ...schedules.in_library import COPY, COPY_SOURCE, Place, copied, piece, sequence, swapped
-from ...schedules.in_workspace import (
-    INFO, UNCONVERGED, VALUES, addresses, bound, cleared, columns, given_out, unconverged, whole,
-)  # fmt: skip
+from ...schedules.in_workspace import INFO, UNCONVERGED, VALUES, addresses, bound, cleared, given_out, unconverged
+from ...schedules.library_matrices import piece_by_columns, whole
 from ...schedules.small_matrices import small_geometry, small_kernel
 from .bounded import adjoint, apart, doubled, finite, not_finite, quotient, size
 from .draws import ELEMENTS, tame
@@ -108,7 +107,7 @@ _SMALL = small_kernel("small", "SmallEighParams", "a", "w", "v", "info", source=
 def geometry(p: Problem) -> Geometry | str:
     """A triangle of a by columns in the workspace; the routine there, NaN where it failed, and copies."""
     desc: EighDescriptor = p.desc
-    work, end = columns(p.a.shape, desc.element, 0)
+    work, end = piece_by_columns(p.a.shape, desc.element, 0)
     w, end = piece(p.w.shape, desc.values, end)
     info, end = piece(desc.batch_shape, ElementKind.I32, end)
     a, held = (swapped(view) if desc.upper else view for view in (p.a, work.view))

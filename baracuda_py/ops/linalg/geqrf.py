@@ -17,7 +17,8 @@ from ...calls.functional import functional
 from ...core.benchmark import EAGER, FLOPS, Benchmark
 from ...core.memo import cached_property
 from ...schedules.in_library import COPY, COPY_SOURCE, piece, sequence
-from ...schedules.in_workspace import bound, columns, cut, whole
+from ...schedules.in_workspace import bound, cut
+from ...schedules.library_matrices import piece_by_columns, whole
 from .bounded import adjoint, finite, quotient, size
 from .draws import ELEMENTS, tame
 from .qr import drawn, factoring
@@ -97,7 +98,7 @@ def residual(desc: GeqrfDescriptor, name: str, *, a: Any, y: Any, tau: Any) -> A
 def geometry(p: Problem) -> Geometry | str:
     """a by columns in the workspace, factored there, and copies of the factors."""
     desc: GeqrfDescriptor = p.desc
-    work, end = columns((*desc.batch_shape, desc.m, max(desc.n, 1)), desc.element, 0)
+    work, end = piece_by_columns((*desc.batch_shape, desc.m, max(desc.n, 1)), desc.element, 0)
     tau, end = piece((*desc.batch_shape, max(desc.reflectors, 1)), desc.element, end)
     info, end = piece(desc.batch_shape, ElementKind.I32, end)
     held = cut(work.view, desc.m, desc.n)

@@ -21,7 +21,8 @@ from ...core.benchmark import EAGER, FLOPS, Benchmark
 from ...core.device import Device
 from ...jit.launch import runtime_for
 from ...schedules.in_library import COPY, COPY_SOURCE, Place, piece, sequence
-from ...schedules.in_workspace import addresses, bound, columns, whole
+from ...schedules.in_workspace import addresses, bound
+from ...schedules.library_matrices import piece_by_columns, whole
 from .bounded import apart, finite, size
 from .draws import ELEMENTS, tame
 from .geqrf import GeqrfDescriptor, GeqrfPlan, product
@@ -79,7 +80,7 @@ def _read(desc: HouseholderProductDescriptor) -> Any:
 def geometry(p: Problem) -> Geometry | str:
     """a by columns and tau in the workspace, the product made there, and a copy of it."""
     desc: HouseholderProductDescriptor = p.desc
-    work, end = columns(p.a.shape, desc.element, 0)
+    work, end = piece_by_columns(p.a.shape, desc.element, 0)
     tau, end = piece((*desc.batch_shape, max(desc.k, 1)), desc.element, end)
     info, end = piece(desc.batch_shape, ElementKind.I32, end)
     steps = sequence(

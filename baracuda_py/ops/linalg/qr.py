@@ -24,7 +24,8 @@ from ...core.memo import cached_property
 from ...core.outputs import each_of
 from ...jit.launch import runtime_for
 from ...schedules.in_library import COPY, COPY_SOURCE, Place, copied, piece, sequence, swapped
-from ...schedules.in_workspace import addresses, bound, columns, cut, whole
+from ...schedules.in_workspace import addresses, bound, cut
+from ...schedules.library_matrices import piece_by_columns, whole
 from ...schedules.small_matrices import small_geometry, small_kernel
 from .bounded import adjoint, apart, finite, quotient, size
 from .draws import ELEMENTS, tame
@@ -89,7 +90,7 @@ def geometry(p: Problem) -> Geometry | str:
     """a by columns in the workspace, factored there; R is copied from it, then Q made over it and copied, too."""
     desc: QrDescriptor = p.desc
     wide = max(desc.n, desc.rank, 1) if p.q is not None else max(desc.n, 1)
-    work, end = columns((*desc.batch_shape, desc.m, wide), desc.element, 0)
+    work, end = piece_by_columns((*desc.batch_shape, desc.m, wide), desc.element, 0)
     tau, end = piece((*desc.batch_shape, max(min(desc.m, desc.n), 1)), desc.element, end)
     info, end = piece(desc.batch_shape, ElementKind.I32, end)
     triangle = cut(work.view, desc.rank, desc.n)

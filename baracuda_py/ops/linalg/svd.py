@@ -19,9 +19,8 @@ from ...core.benchmark import EAGER, FLOPS, Benchmark
 from ...core.device import Device
 from ...core.memo import cached_property
 from ...schedules.in_library import COPY, COPY_SOURCE, Place, piece, sequence, swapped
-from ...schedules.in_workspace import (
-    INFO, UNCONVERGED, VALUES, addresses, bound, cleared, columns, cut, given_out, unconverged, whole,
-)  # fmt: skip
+from ...schedules.in_workspace import INFO, UNCONVERGED, VALUES, addresses, bound, cleared, cut, given_out, unconverged
+from ...schedules.library_matrices import piece_by_columns, whole
 from ...schedules.small_matrices import small_geometry, small_kernel
 from .bounded import adjoint, apart, doubled, finite, not_finite, quotient, size
 from .draws import ELEMENTS, tame
@@ -148,13 +147,13 @@ def geometry(p: Problem) -> Geometry | str:
     rows, cols = max(desc.m, desc.n), max(desc.k, 1)  # of no columns: one of zeros
     a, left, right = (p.a, p.u, p.vh) if not wide else (swapped(p.a), *(v and swapped(v) for v in (p.vh, p.u)))
     vectors = left is not None or right is not None
-    work, end = columns((*batch, rows, cols), kind, 0)
+    work, end = piece_by_columns((*batch, rows, cols), kind, 0)
     s, end = piece((*batch, cols), desc.values, end)
     info, end = piece(batch, ElementKind.I32, end)
     u, v = s, s  # not read
     if vectors:
-        u, end = columns((*batch, rows, rows if desc.full_matrices else cols), kind, end)
-        v, end = columns((*batch, cols, cols), kind, end)
+        u, end = piece_by_columns((*batch, rows, rows if desc.full_matrices else cols), kind, end)
+        v, end = piece_by_columns((*batch, cols, cols), kind, end)
     call = (LibraryStep(_caller(desc, work, s, info, u, v, vectors, end)),) if rows else cleared(info, end)
     steps = sequence(
         cleared(work, end) if not desc.k else whole(work.view, a, work.name, "a"),
