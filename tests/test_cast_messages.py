@@ -46,6 +46,13 @@ def test_the_operand_and_the_cast_are_named(call: Any, says: str) -> None:
         call()
 
 
+def test_bytes_that_may_be_floats_are_to_be_named() -> None:
+    q, k, w = np.zeros((2, 8, 32), np.uint8), np.zeros((1, 16, 32), np.uint8), np.zeros((2, 8), np.float32)
+    with pytest.raises(BaracudaError, match=r"of bytes say what they hold, as element='float8_e4m3fn'$"):
+        bc.indexer_logits(q, k, w)
+    assert bc.indexer_logits(q, k, w, element="float8_e4m3fn").shape == (2, 16)
+
+
 @pytest.mark.parametrize(
     "call", [lambda: bc.angle(X), lambda: bc.bitwise_not(X), lambda: bc.sort(X.astype("complex64"))]
 )

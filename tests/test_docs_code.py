@@ -35,7 +35,7 @@ SCRIPTS = pytest.mark.parametrize("page", [page for page, code in PAGES.items() 
 @SCRIPTS
 def test_its_code_runs(page: str, tmp_path: Path) -> None:
     code = PAGES[page]
-    for package in ("torch", "transformers", "jax", "numba"):
+    for package in ("torch", "transformers", "jax", "numba", "gguf", "safetensors"):
         named = re.search(rf"^\s*(?:import|from) {package}\b", code, re.MULTILINE)
         if named and importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed; with it, run pytest tests/test_docs_code.py")

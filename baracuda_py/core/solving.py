@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,8 @@ from .descriptor import Descriptor
 from .element import ElementKind
 from .errors import InvalidProblemError, UnsupportedError
 from .plan import Plan
+
+_CODED = re.compile(r"float8_\w+")  # an element that arrays of bytes may hold
 
 
 def solve(
@@ -63,11 +66,13 @@ def solve(
 def _cast_that_would_do(
     refusal: str, read: list[Operand], elements: Mapping[str, ElementKind], known: Mapping[str, Any]
 ) -> str:
-    """What to write instead, where a descriptor refuses integers, bool or a float in the place of float32."""
+    """What to write instead, where a descriptor refuses bytes, integers, bool or a float in the place of float32."""
     kind = known.get("element")
     floats = "a float first" in refusal or "float32" in refusal.partition("may be one of")[2]
     if not isinstance(kind, ElementKind) or kind.is_complex or not floats:
         return ""
+    if kind is ElementKind.U8 and (coded := _CODED.search(refusal)):
+        return f": of bytes say what they hold, as element={coded[0]!r}"
     casts = [f"cast({s.local}, 'float32')" for s in read if s.element == "element" and elements.get(s.name) is kind]
     return f": write {' and '.join(casts)}" if casts else ""
 

@@ -279,7 +279,7 @@ template <class T, int D, int GROUPS, int KEYS, bool WIDE, class Where, int TERM
     rows.add_mask(terms, query0, k0, careful);
     cut(k0);
     if (careful) rows.template weigh<Scores::exact>(scale_log2);
-    else rows.weigh(scale_log2);
+    else rows.weigh_lazily(scale_log2);  // as a sweep does, so that rows have the same bits however they are aligned
     rows.sift(found, terms, query0, k0);
     rows.drop(found, terms);
     rows.rescale();

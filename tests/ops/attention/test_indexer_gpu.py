@@ -30,13 +30,13 @@ def make(queries: int, pages: int, element: str) -> Any:
 @pytest.mark.parametrize("element", ["float8_e4m3fn", "float16", "float32"])
 def test_are_the_formula_and_its_best(element: str) -> None:
     cupy, q, k, w, ends, q32, k32 = make(70, 65, element)
-    logits = indexer_logits(q, k, w, ends=ends).get()
+    logits = indexer_logits(q, k, w, ends=ends, element=element).get()
     s = cupy.einsum("thd,sd->ths", q32.astype("float64"), k32.reshape(-1, 128).astype("float64"))
     want = cupy.einsum("ths,th->ts", cupy.maximum(s, 0), w.astype("float64")).get()
     seen = np.arange(logits.shape[1]) < ends.get()[:, None]
     np.testing.assert_allclose(logits[seen], want[seen], rtol=1e-4, atol=1e-2)
     assert np.isneginf(logits[~seen]).all()
-    lists = indexer_topk(q, k, w, ends=ends, top_k=2048).get()
+    lists = indexer_topk(q, k, w, ends=ends, top_k=2048, element=element).get()
     for t, row in enumerate(logits):
         chosen = np.sort(np.argsort(-row, kind="stable")[: min(2048, int(ends[t]))])
         np.testing.assert_array_equal(lists[t, : len(chosen)], chosen)
@@ -46,10 +46,10 @@ def test_are_the_formula_and_its_best(element: str) -> None:
 @pytest.mark.parametrize("element", ["float8_e4m3fn", "float32"])
 def test_a_list_does_not_depend_on_company(element: str) -> None:
     _, q, k, w, ends, _, _ = make(1200, 1024, element)  # more than one launch
-    lists = indexer_topk(q, k, w, ends=ends, top_k=2048)
+    lists = indexer_topk(q, k, w, ends=ends, top_k=2048, element=element)
     for t in (0, 555, 1199):
         own = slice(t, t + 1)
-        alone = indexer_topk(q[own], k, w[own], ends=ends[own], top_k=2048)
+        alone = indexer_topk(q[own], k, w[own], ends=ends[own], top_k=2048, element=element)
         assert alone.tobytes() == lists[own].tobytes()
 
 

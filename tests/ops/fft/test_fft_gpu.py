@@ -84,7 +84,7 @@ def test_threads_share_a_plan() -> None:
     got: list[Any] = [None] * len(given)
 
     def work(i: int) -> None:
-        with cupy.cuda.Device(DEVICE.ordinal), cupy.cuda.Stream(non_blocking=True) as stream:
+        with cupy.cuda.Device(DEVICE), cupy.cuda.Stream(non_blocking=True) as stream:
             x = cupy.asarray(given[i])
             for _ in range(20):
                 y = bc.fft(x)

@@ -96,7 +96,7 @@ def reference(
                 logits = np.broadcast_to(sinks[:, None, None], own.shape).astype(lse.dtype)
                 grads["dsinks"] -= (replayed(logits, own, desc.acc, rest)[..., 0] * delta).sum(axis=(0, 2))
             if "dv" in wanted:
-                dropped = store(p if keep is None else p * keep)
+                dropped = store(p if keep is None else np.where(keep, p, 0))
                 grads["dv"][b] = (grouped(dropped, desc).swapaxes(-1, -2) @ rows) * again
             if not wanted - {"dv", "dsinks"}:
                 continue
