@@ -3736,7 +3736,7 @@ def broadcasted_iota(element: Any, shape: Any, dimension: int, *, like: Any = No
     """The index along one axis, of every element of a shape (jax.lax.broadcasted_iota)."""
 def cartesian_prod(*arrays: Any) -> Array:
     """All tuples of one element of each vector, as rows (torch.cartesian_prod); of one vector itself."""
-def cat(xs: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def cat(xs: Sequence[Array], axis: int = 0, *, shapes: Sequence[Sequence[int]] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = the arrays one behind the other along `axis` (torch.cat); one launch for each 80 whose rows are dense, and one for as many that are columns side by side (`stack` along the last axis)."""
 def channel_shuffle(x: Array, groups: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Channels (g, C / g) of axis 1 in the order (C / g, g) (torch.nn.functional.channel_shuffle)."""
@@ -3756,13 +3756,13 @@ def combinations(x: Array, r: int = 2, with_replacement: bool = False, *, out: O
     """All choices of r elements of a vector, as rows, in order (torch.combinations). The host counts them out."""
 def companion(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The companion matrix of a polynomial's coefficients, the highest power first (scipy.linalg.companion)."""
-def concat(xs: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def concat(xs: Sequence[Array], axis: int = 0, *, shapes: Sequence[Sequence[int]] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = the arrays one behind the other along `axis` (torch.cat); one launch for each 80 whose rows are dense, and one for as many that are columns side by side (`stack` along the last axis)."""
 def concat_backward(dy: Array, *, shapes: Sequence[Sequence[int]] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> list[Array]:
     """dxs[i] = dy where array i lies in it."""
 def concat_mla_k(k_nope: Array, k_rope: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Keys of latent attention: the part without positions of each head, then the rotated part that all heads share."""
-def concatenate(xs: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def concatenate(xs: Sequence[Array], axis: int = 0, *, shapes: Sequence[Sequence[int]] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = the arrays one behind the other along `axis` (torch.cat); one launch for each 80 whose rows are dense, and one for as many that are columns side by side (`stack` along the last axis)."""
 def constant_pad_nd(x: Array, pad: Any, mode: str = 'constant', value: builtins.complex = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with elements put before and behind along axes (torch.nn.functional.pad, numpy.pad); see `PadPlan`."""
@@ -4177,7 +4177,7 @@ def lu_solve(lu: Array, pivots: Array, b: Array, *, left: bool = True, adjoint: 
     """x with A x = b, A by its factors from `lu_factor` (torch.linalg.lu_solve)."""
 def lu_unpack(lu: Array, pivots: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(P, L, U) of what `lu_factor` returns (torch.lu_unpack)."""
-def matrix_norm(a: Array, ord: Any = 'fro', *, axis: int | Sequence[int] = ..., keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def matrix_norm(a: Array, ord: Any = 'fro', axis: int | Sequence[int] = ..., keepdims: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The norm of matrices along two axes (torch.linalg.matrix_norm, numpy.linalg.matrix_norm)."""
 def matrix_rank(a: Array, *, atol: Any = None, rtol: Any = None, hermitian: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """How many singular values of matrices are above max(atol, rtol σ₁), int64 (torch.linalg.matrix_rank)."""
@@ -5168,27 +5168,27 @@ class VecdotBackwardDescriptor(_VecdotBackwardDescriptor):
 class VecdotDescriptor(_VecdotDescriptor):
     """a and b have shapes that broadcast to `shape`; `axis` (an int, a tuple, None for all) is summed away."""
     def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex | Sequence[SupportsIndex] | None = -1, conjugate: bool = True, element: DType) -> None: ...
-def all(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def all(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The all of x along `axis` (all axes by default); see `ReducePlan`."""
-def amax(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def amax(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The amax of x along `axis` (all axes by default), also called max, also called reduce_max; see `ReducePlan`."""
 def amax_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of amax along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def amax_scale(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, target: DType = ..., limit: float | None = None, eps: float = 0.0, power_of_two: bool = False, inverse: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+def amax_scale(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., target: DType = ..., limit: float | None = None, eps: float = 0.0, power_of_two: bool = False, inverse: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """amax = the largest |x| along `axis`, and scale = limit / max(amax, eps), as recipes of fp8 and int8 want both."""
-def amin(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def amin(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The amin of x along `axis` (all axes by default), also called min, also called reduce_min; see `ReducePlan`."""
 def amin_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of amin along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def aminmax(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+def aminmax(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """The aminmax of x along `axis` (all axes by default), two arrays; see `ReducePairPlan`."""
 def aminmax_backward(dy: A, dz: Array | None, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """dx of aminmax along `axis` (all axes by default); see `ReducePairBackwardPlan`."""
-def any(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def any(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The any of x along `axis` (all axes by default); see `ReducePlan`."""
-def argmax(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def argmax(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The argmax of x along `axis` (all axes by default); see `ReducePlan`."""
-def argmin(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def argmin(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The argmin of x along `axis` (all axes by default); see `ReducePlan`."""
 def array_equal(a: Array, b: Array, *, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Whether a and b have one shape and equal elements, as a 0-d array: nothing waits for it (numpy.array_equal)."""
@@ -5226,7 +5226,7 @@ def cosine_similarity(x1: Array, x2: Array, axis: int = 1, eps: float = 1e-08, *
     """Σ x1 x2 / (max(‖x1‖, eps) max(‖x2‖, eps)) along `axis` (torch.nn.functional.cosine_similarity)."""
 def cosine_similarity_backward(dy: Array, x1: Array, x2: Array, axis: int = 1, eps: float = 1e-08, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(dx1, dx2) of `cosine_similarity`, which is computed again."""
-def count_nonzero(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def count_nonzero(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The count_nonzero of x along `axis` (all axes by default); see `ReducePlan`."""
 def cov(x: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[i, j] = Σ w (x[i] - mean x[i]) (x[j] - mean x[j]) / (Σ w - correction), along observations (torch.cov)."""
@@ -5242,87 +5242,87 @@ def dist_backward(dy: Array, a: Array, b: Array, y: Array | None = None, p: floa
     """(da, db) of `dist`; see `pairwise_distance_backward`."""
 def dot(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The sum of a b, both of one axis and as long, neither conjugated (torch.dot)."""
-def frobenius_norm(x: Array, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def frobenius_norm(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The square root of the sum of |x|² along `axis`, one, several or all (torch.frobenius_norm): `l2_norm`."""
 def inner(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[*A, *B] = the sum of a[*A, :] b[*B, :], neither conjugated (torch.inner, numpy.inner)."""
 def inner_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(da, db) of `inner`: dy conj(b) summed over the rows of b, and dy conj(a) over those of a."""
-def l0_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def l0_norm(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The l0_norm of x along `axis` (all axes by default); see `ReducePlan`."""
-def l1_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def l1_norm(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The l1_norm of x along `axis` (all axes by default); see `ReducePlan`."""
 def l1_norm_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of l1_norm along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def l2_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def l2_norm(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The l2_norm of x along `axis` (all axes by default); see `ReducePlan`."""
 def l2_norm_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of l2_norm along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def logmeanexp(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def logmeanexp(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The logmeanexp of x along `axis` (all axes by default); see `ReducePlan`."""
 def logmeanexp_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of logmeanexp along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def logsumexp(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def logsumexp(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The logsumexp of x along `axis` (all axes by default); see `ReducePlan`."""
 def logsumexp_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of logsumexp along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def max(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def max(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The amax of x along `axis` (all axes by default), also called max, also called reduce_max; see `ReducePlan`."""
-def max_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def max_norm(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The max_norm of x along `axis` (all axes by default); see `ReducePlan`."""
 def max_norm_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of max_norm along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def max_with_index(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+def max_with_index(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """The max_with_index of x along `axis` (all axes by default), two arrays; see `ReducePairPlan`."""
 def max_with_index_backward(dy: A, z: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """dx of max_with_index along `axis` (all axes by default); see `ReducePairBackwardPlan`."""
-def mean(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def mean(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The mean of x along `axis` (all axes by default); see `ReducePlan`."""
 def mean_backward(dy: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of mean along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def min(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def min(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The amin of x along `axis` (all axes by default), also called min, also called reduce_min; see `ReducePlan`."""
-def min_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def min_norm(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The min_norm of x along `axis` (all axes by default); see `ReducePlan`."""
 def min_norm_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of min_norm along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def min_with_index(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+def min_with_index(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """The min_with_index of x along `axis` (all axes by default), two arrays; see `ReducePairPlan`."""
 def min_with_index_backward(dy: A, z: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """dx of min_with_index along `axis` (all axes by default); see `ReducePairBackwardPlan`."""
-def nanargmax(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def nanargmax(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The nanargmax of x along `axis` (all axes by default); see `ReducePlan`."""
-def nanargmin(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def nanargmin(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The nanargmin of x along `axis` (all axes by default); see `ReducePlan`."""
-def nanmax(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def nanmax(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The nanmax of x along `axis` (all axes by default); see `ReducePlan`."""
 def nanmax_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of nanmax along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def nanmean(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def nanmean(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The nanmean of x along `axis` (all axes by default); see `ReducePlan`."""
 def nanmean_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of nanmean along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def nanmin(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def nanmin(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The nanmin of x along `axis` (all axes by default); see `ReducePlan`."""
 def nanmin_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of nanmin along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def nanprod(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def nanprod(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The nanprod of x along `axis` (all axes by default); see `ReducePlan`."""
 def nanprod_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of nanprod along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def nanstd(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def nanstd(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., correction: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The nanstd of x along `axis` (all axes by default); see `ReducePlan`."""
 def nanstd_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of nanstd along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def nansum(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def nansum(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The nansum of x along `axis` (all axes by default); see `ReducePlan`."""
 def nansum_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of nansum along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def nanvar(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def nanvar(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., correction: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The nanvar of x along `axis` (all axes by default); see `ReducePlan`."""
 def nanvar_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of nanvar along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def norm(x: Array, p: float = 2, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def norm(x: Array, p: float = 2, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`vector_norm` with the order by torch.norm's name."""
 def norm_backward(dy: Array, x: Array, y: Array | None = None, p: float = 2, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of `norm` and `vector_norm`; y is their result, which only order 2 needs."""
@@ -5332,7 +5332,7 @@ def normalize(x: Array, p: float = 2, axis: int | Sequence[int] = 1, eps: float 
     """x / max(‖x‖, eps), the norm of order p along `axis`, one or several (torch.nn.functional.normalize)."""
 def normalize_backward(dy: Array, x: Array, p: float = 2, axis: int | Sequence[int] = 1, eps: float = 1e-12, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of `normalize`, whose norms are computed again: where they are below eps, dy / eps (p is not 0)."""
-def p_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def p_norm(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The p_norm of x along `axis` (all axes by default); see `ReducePlan`."""
 def p_norm_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of p_norm along `axis` (all axes by default); see `ReduceBackwardPlan`."""
@@ -5362,45 +5362,45 @@ def polyval(p: Array, x: Array, *, out: Out = None, stream: Stream = None, prefe
     """Σ_i p[i] x^(n - 1 - i) at each element of x, p [n] and x (any shape) of one element (numpy.polyval)."""
 def polyval_backward(dy: Array, p: Array, x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(dp, dx) of `polyval` of floats: dp[i] = Σ dy x^(n - 1 - i), in float32 at least, and dx = dy times p'(x)."""
-def prod(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def prod(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The prod of x along `axis` (all axes by default), also called reduce_prod; see `ReducePlan`."""
 def prod_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of prod along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def ptp(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def ptp(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The ptp of x along `axis` (all axes by default); see `ReducePlan`."""
 def ptp_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of ptp along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def reduce_and(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def reduce_and(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The reduce_and of x along `axis` (all axes by default); see `ReducePlan`."""
-def reduce_max(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def reduce_max(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The amax of x along `axis` (all axes by default), also called max, also called reduce_max; see `ReducePlan`."""
-def reduce_min(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def reduce_min(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The amin of x along `axis` (all axes by default), also called min, also called reduce_min; see `ReducePlan`."""
-def reduce_or(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def reduce_or(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The reduce_or of x along `axis` (all axes by default); see `ReducePlan`."""
-def reduce_prod(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def reduce_prod(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The prod of x along `axis` (all axes by default), also called reduce_prod; see `ReducePlan`."""
-def reduce_sum(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def reduce_sum(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The sum of x along `axis` (all axes by default), also called reduce_sum; see `ReducePlan`."""
-def reduce_xor(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def reduce_xor(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The xor_sum of x along `axis` (all axes by default), also called reduce_xor; see `ReducePlan`."""
 def renorm(x: Array, p: float, axis: int, maxnorm: float, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with each slice along `axis` whose norm of order p exceeds maxnorm scaled by maxnorm / (norm + 1e-7)."""
 def renorm_backward(dy: Array, x: Array, p: float, axis: int, maxnorm: float, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of `renorm` (p is not 0); launches and arrays as of `normalize_backward`."""
-def std(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def std(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The std of x along `axis` (all axes by default); see `ReducePlan`."""
 def std_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of std along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def std_mean(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+def std_mean(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """The std_mean of x along `axis` (all axes by default), two arrays; see `ReducePairPlan`."""
 def std_mean_backward(dy: A, dz: Array | None, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """dx of std_mean along `axis` (all axes by default); see `ReducePairBackwardPlan`."""
-def sum(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def sum(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The sum of x along `axis` (all axes by default), also called reduce_sum; see `ReducePlan`."""
 def sum_backward(dy: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of sum along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def sum_squares(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def sum_squares(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The sum_squares of x along `axis` (all axes by default); see `ReducePlan`."""
 def sum_squares_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of sum_squares along `axis` (all axes by default); see `ReduceBackwardPlan`."""
@@ -5410,11 +5410,11 @@ def trace(x: Array, *, shape: int | Sequence[int] = ..., offset: int = 0, axis1:
     """y = the sum of the elements x[…, i, …, i + offset, …] of axis1 and axis2 (numpy.trace; torch.trace of a matrix)."""
 def trace_backward(dy: A, *, shape: int | Sequence[int] = ..., offset: int = 0, axis1: int = 0, axis2: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """dx = dy on the diagonal of axis1 and axis2, 0 elsewhere."""
-def var(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def var(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The var of x along `axis` (all axes by default); see `ReducePlan`."""
 def var_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of var along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def var_mean(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+def var_mean(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """The var_mean of x along `axis` (all axes by default), two arrays; see `ReducePairPlan`."""
 def var_mean_backward(dy: A, dz: Array | None, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """dx of var_mean along `axis` (all axes by default); see `ReducePairBackwardPlan`."""
@@ -5426,9 +5426,9 @@ def vecdot(a: Array, b: Array, *, shape: int | Sequence[int] = ..., axis: int | 
     """y = the sum of a b along `axis`, a and b broadcast (torch.linalg.vecdot, numpy.vecdot)."""
 def vecdot_backward(dy: Array, a: Array, b: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = -1, conjugate: bool = True, return_da: bool = True, return_db: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """da = dy b and db = dy a, summed over the axes along which a and b were broadcast (torch.linalg.vecdot)."""
-def vector_norm(x: Array, ord: float = 2, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def vector_norm(x: Array, ord: float = 2, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(Σ |x|^ord)^(1/ord) along `axis` (all by default), as if x were a vector (torch.linalg.vector_norm)."""
-def xor_sum(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def xor_sum(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The xor_sum of x along `axis` (all axes by default), also called reduce_xor; see `ReducePlan`."""
 # ops.scan
 class AlongAxis(_AlongAxis):
@@ -5472,25 +5472,25 @@ class UnwrapDescriptor(_UnwrapDescriptor):
     def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex = -1, reverse: bool = False, element: DType) -> None: ...
 def associative_scan(fn: Any, elems: Any, *, reverse: bool = False, axis: int = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[i] = elems[0] fn … fn elems[i] along `axis` (jax.lax.associative_scan), fn an operator's name."""
-def cumlogsumexp(x: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = 0, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def cumlogsumexp(x: Array, axis: int = 0, initial: Array | None = None, *, shape: int | Sequence[int] = ..., reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The logcumsumexp of x along `axis`; see `ScanPlan`."""
 @overload
-def cummax(x: A, initial: Array | None = None, initial_indices: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, offset: Scalar = 0, return_carry: Literal[False] = False, return_carry_indices: Literal[False] = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A: ...
+def cummax(x: A, axis: int = -1, initial: Array | None = None, initial_indices: Array | None = None, *, shape: int | Sequence[int] = ..., reverse: bool = False, offset: Scalar = 0, return_carry: Literal[False] = False, return_carry_indices: Literal[False] = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A: ...
 @overload
-def cummax(x: Array, initial: Array | None = None, initial_indices: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, offset: Scalar = 0, return_carry: bool = False, return_carry_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def cummax(x: Array, axis: int = -1, initial: Array | None = None, initial_indices: Array | None = None, *, shape: int | Sequence[int] = ..., reverse: bool = False, offset: Scalar = 0, return_carry: bool = False, return_carry_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The cummax of x along `axis`; see `ScanExtremePlan`."""
 @overload
-def cummin(x: A, initial: Array | None = None, initial_indices: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, offset: Scalar = 0, return_carry: Literal[False] = False, return_carry_indices: Literal[False] = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A: ...
+def cummin(x: A, axis: int = -1, initial: Array | None = None, initial_indices: Array | None = None, *, shape: int | Sequence[int] = ..., reverse: bool = False, offset: Scalar = 0, return_carry: Literal[False] = False, return_carry_indices: Literal[False] = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A: ...
 @overload
-def cummin(x: Array, initial: Array | None = None, initial_indices: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, offset: Scalar = 0, return_carry: bool = False, return_carry_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def cummin(x: Array, axis: int = -1, initial: Array | None = None, initial_indices: Array | None = None, *, shape: int | Sequence[int] = ..., reverse: bool = False, offset: Scalar = 0, return_carry: bool = False, return_carry_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The cummin of x along `axis`; see `ScanExtremePlan`."""
-def cumprod(x: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def cumprod(x: Array, axis: int = -1, initial: Array | None = None, *, shape: int | Sequence[int] = ..., reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The cumprod of x along `axis`; see `ScanPlan`."""
-def cumsum(x: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def cumsum(x: Array, axis: int = -1, initial: Array | None = None, *, shape: int | Sequence[int] = ..., reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The cumsum of x along `axis`; see `ScanPlan`."""
-def cumulative_prod(x: Array, initial: Array | None = None, *, axis: int | None = None, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def cumulative_prod(x: Array, axis: int | None = None, initial: Array | None = None, *, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The cumprod of x along `axis`, which an array of several axes must be given (numpy.cumulative_prod)."""
-def cumulative_sum(x: Array, initial: Array | None = None, *, axis: int | None = None, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def cumulative_sum(x: Array, axis: int | None = None, initial: Array | None = None, *, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The cumsum of x along `axis`, which an array of several axes must be given (numpy.cumulative_sum)."""
 def cumulative_trapezoid(y: Array, x: Array | None = None, *, dx: Scalar = 1.0, axis: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The area under y so far along `axis` (torch.cumulative_trapezoid); see `CumulativeTrapezoidPlan`."""
@@ -5515,11 +5515,11 @@ def linear_scan(a: Array, b: Array, initial: Array | None = None, *, shape: int 
     """h[t] = a[t] h[t - 1] + b[t] along `axis`, from h[-1] = `initial` (0 where absent); a broadcasts, over time, too."""
 def linear_scan_backward(dh: Array, a: Array, h: Array, initial: Array | None = None, dcarry: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, return_da: bool = True, return_db: bool = True, return_dinitial: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """db[t] = dh[t] + a[t + 1] db[t + 1], da[t] = db[t] h[t - 1], dinitial = a[0] db[0]; beyond the end stands dcarry."""
-def logcumsumexp(x: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def logcumsumexp(x: Array, axis: int = -1, initial: Array | None = None, *, shape: int | Sequence[int] = ..., reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The logcumsumexp of x along `axis`; see `ScanPlan`."""
-def nancumprod(x: Array, initial: Array | None = None, *, axis: int | None = None, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def nancumprod(x: Array, axis: int | None = None, initial: Array | None = None, *, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The cumprod of x along `axis` that takes NaN for 1 (numpy.nancumprod): of all elements as one row by default."""
-def nancumsum(x: Array, initial: Array | None = None, *, axis: int | None = None, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def nancumsum(x: Array, axis: int | None = None, initial: Array | None = None, *, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The cumsum of x along `axis` that takes NaN for 0 (numpy.nancumsum): of all elements as one row by default."""
 def scan_backward(dy: Array, x: Array | None = None, y: Array | None = None, initial: Array | None = None, dcarry: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, kind: ScanKind | str = ..., exclusive: bool = False, return_dinitial: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dx of a scan: what the prefixes that hold x[i] hand back to it."""
@@ -5531,7 +5531,7 @@ def trapezoid_backward(darea: Array, y: Array, x: Array | None = None, *, shape:
     """dy[i] = darea times half the width of the panels on either side; dx[i] = darea (y[i - 1] - y[i + 1]) / 2."""
 def trapz(y: Array, x: Array | None = None, *, dx: Scalar = 1.0, axis: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The area under y along `axis`, at places x or `dx` apart (torch.trapezoid); see `TrapezoidPlan`."""
-def unwrap(x: A, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, period: Scalar = 6.283185307179586, discont: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
+def unwrap(x: A, axis: int = -1, *, shape: int | Sequence[int] = ..., reverse: bool = False, period: Scalar = 6.283185307179586, discont: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """y = x less a whole number of periods, so that neighbours along `axis` differ by half a period at most."""
 # ops.segment
 class GatherScatterBackwardDescriptor(_GatherScatterBackwardDescriptor):
@@ -5639,13 +5639,13 @@ class SoftmaxDescriptor(_SoftmaxDescriptor):
 class SparsemaxDescriptor(_SparsemaxDescriptor):
     """x and y have shape `shape`; Σ y = 1 along `axis`."""
     def __init__(self, *, kind: SparsemaxKind | str = ..., shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex = -1, element: DType) -> None: ...
-def entmax15(x: A, *, shape: int | Sequence[int] = ..., axis: int = -1, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
+def entmax15(x: A, axis: int = -1, *, shape: int | Sequence[int] = ..., scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """Probabilities max(scale x / 2 - t, 0)² along `axis`, with t such that their sum is 1; see `SparsemaxPlan`."""
 def gumbel_softmax(x: Array, *, axis: int = -1, hard: bool = False, tau: Scalar = 1.0, seed: Scalar = None, offset: Scalar = 0, return_soft: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """softmax((x + Gumbel noise) / tau) along `axis`, or with `hard` its largest element as one-hot (torch.nn.functional.gumbel_softmax; the draws are those of our own stream)."""
 def gumbel_softmax_backward(dy: A, y: Array | None = None, soft: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, hard: bool = False, tau: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """dx = soft · (dy - Σ soft · dy) / tau, hard or not."""
-def log_softmax(x: Array, *, axis: int = -1, temperature: float = 1.0, dtype: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def log_softmax(x: Array, axis: int = -1, *, temperature: float = 1.0, dtype: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """log_softmax of x / temperature along `axis` (torch.log_softmax); `dtype` as of `softmax`."""
 def masked_log_softmax(x: Array, mask: Array | None = None, bias: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, causal: bool = False, diagonal: int = 0, safe: bool = False, out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The logarithm of masked_softmax, from one pass."""
@@ -5653,13 +5653,13 @@ def masked_softmax(x: Array, mask: Array | None = None, bias: Array | None = Non
     """softmax of scale x + bias along `axis`, but for what mask and causal leave out."""
 def masked_softmax_backward(dy: Array, y: Array, mask: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, log: bool = False, causal: bool = False, diagonal: int = 0, safe: bool = False, out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of masked_softmax along `axis`: scale y (dy - Σ y dy), of its logarithm scale (dy - exp(y) Σ dy)."""
-def softmax(x: Array, *, axis: int = -1, temperature: float = 1.0, dtype: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def softmax(x: Array, axis: int = -1, *, temperature: float = 1.0, dtype: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """softmax of x / temperature along `axis` (torch.softmax); `dtype`: what x is cast to first, and the result's."""
 def softmax_backward(dy: A, y: Array, *, kind: SoftmaxKind | str = ..., shape: int | Sequence[int] = ..., axis: int = -1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """dx of softmax or log_softmax along `axis`: y (dy - Σ y dy), or dy - exp(y) Σ dy."""
-def softmin(x: Array, *, axis: int = -1, dtype: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def softmin(x: Array, axis: int = -1, *, dtype: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """softmax of -x along `axis` (torch.nn.functional.softmin), in one launch; `dtype` as of `softmax`."""
-def sparsemax(x: A, *, shape: int | Sequence[int] = ..., axis: int = -1, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
+def sparsemax(x: A, axis: int = -1, *, shape: int | Sequence[int] = ..., scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """Probabilities max(scale x - t, 0) along `axis`, with t such that their sum is 1; see `SparsemaxPlan`."""
 def sparsemax_backward(dy: A, y: Array, *, kind: SparsemaxKind | str = ..., shape: int | Sequence[int] = ..., axis: int = -1, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """dx = scale w (dy - Σ w dy / Σ w) with w = [y > 0] for sparsemax, √y for entmax15."""
@@ -5697,13 +5697,13 @@ class TopkDescriptor(_TopkDescriptor):
 class UniqueConsecutiveDescriptor(_UniqueConsecutiveDescriptor):
     """x is a row of n elements, of whose runs of equal ones at most `size` are given, by default n."""
     def __init__(self, *, n: SupportsIndex, size: SupportsIndex | None = None, equal_nan: bool = False, element: DType) -> None: ...
-def approx_max_k(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, k: int = ..., return_y: bool = True, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def approx_max_k(x: Array, axis: int = -1, *, shape: int | Sequence[int] = ..., k: int = ..., return_y: bool = True, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The k largest elements of every row, exactly (jax.lax.approx_max_k); see `TopkPlan`."""
-def approx_min_k(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, k: int = ..., return_y: bool = True, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def approx_min_k(x: Array, axis: int = -1, *, shape: int | Sequence[int] = ..., k: int = ..., return_y: bool = True, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The k smallest elements of every row, exactly (jax.lax.approx_min_k); see `TopkPlan`."""
-def argpartition(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, start: int = 0, stop: int | None = None, return_y: bool = False, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def argpartition(x: Array, axis: int = -1, *, shape: int | Sequence[int] = ..., start: int = 0, stop: int | None = None, return_y: bool = False, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """`argsort`, as numpy.argpartition leaves open for any kth; see `SortPlan`."""
-def argsort(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, descending: bool = False, start: int = 0, stop: int | None = None, return_y: bool = False, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def argsort(x: Array, axis: int = -1, *, shape: int | Sequence[int] = ..., descending: bool = False, start: int = 0, stop: int | None = None, return_y: bool = False, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """Where the elements of every row along `axis` stand in order (torch.argsort); see `SortPlan`."""
 def bin_index(x: Array, edges: Array | None = None, outer: Array | None = None, *, shape: int | Sequence[int] = ..., bins: int = ..., closed: bool = True, none: int = -1, low: Scalar = 0.0, high: Scalar = 1.0, widen: Scalar = 0.5, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[i] = the bin of x[i] as `HistogramPlan` has them, `none` of no bin; with `outer` the bin of several axes."""
@@ -5751,7 +5751,7 @@ def nanpercentile(x: Array, q: Array | float, axis: int | None = None, keepdims:
     """`nanquantile` of levels that are counted in hundredths (numpy.nanpercentile)."""
 def nanquantile(x: Array, q: Array | float, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`quantile` of the numbers of every row, NaN aside (torch.nanquantile)."""
-def partition(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, start: int = 0, stop: int | None = None, return_y: bool = True, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def partition(x: Array, axis: int = -1, *, shape: int | Sequence[int] = ..., start: int = 0, stop: int | None = None, return_y: bool = True, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y = x sorted, as numpy.partition leaves open for any kth; see `SortPlan`."""
 def percentile(x: Array, q: Array | float, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`quantile` of levels that are counted in hundredths (numpy.percentile)."""
@@ -5765,7 +5765,7 @@ def setdiff1d(a: Array, b: Array, *, size: int | None = None, fill_value: Array 
     """The different elements of a that b has not, ascending, padded, and how many there are (numpy.setdiff1d)."""
 def setxor1d(a: Array, b: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The different elements that one of a and b has, ascending, padded, and how many there are (numpy.setxor1d)."""
-def sort(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, descending: bool = False, start: int = 0, stop: int | None = None, return_y: bool = True, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def sort(x: Array, axis: int = -1, *, shape: int | Sequence[int] = ..., descending: bool = False, start: int = 0, stop: int | None = None, return_y: bool = True, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y = x with every row along `axis` sorted; indices[…, j, …] is where y[…, j, …] stood in its row (torch.sort)."""
 def sort_backward(dy: A, indices: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, picked_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """dx[…, indices[…, j, …], …] = dy[…, j, …] along `axis`, and 0 elsewhere: the gradient of sorts and selections."""
@@ -5773,7 +5773,7 @@ def sort_complex(x: Array, *, out: Out = None, stream: Stream = None, preference
     """Complex numbers in the order of their real parts, equal ones in that of the imaginary ones (numpy.sort_complex)."""
 def sort_key_val(keys: Array, values: Array, axis: int = -1, descending: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """keys sorted along `axis`, and the values of the same shape that go with them (jax.lax.sort_key_val): stable."""
-def sorted_place(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, kind: SortedPlaceKind | str = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def sorted_place(x: Array, axis: int = -1, *, shape: int | Sequence[int] = ..., kind: SortedPlaceKind | str = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """place = where an element of a sorted row stands, by one of `SortedPlaceKind`."""
 def sorted_quantile(x: A, q: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, q_shape: int | Sequence[int] = ..., interpolation: Literal['linear', 'lower', 'higher', 'nearest', 'midpoint', 'inverted_cdf', 'averaged_inverted_cdf', 'closest_observation', 'interpolated_inverted_cdf', 'hazen', 'weibull', 'median_unbiased', 'normal_unbiased'] = 'linear', percent: bool = False, ignore_nan: bool = False, level: Scalar = 0.5, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """y[k, …] = the quantile of level q[k] of every sorted row: between two of its elements, by `interpolation`."""

@@ -1,6 +1,6 @@
 """The functional layer: `y = bc.rms_norm(x, weight)`; outputs made in the caller's package, plan found in a cache.
 
-`functional(RMSNormPlan)` generates a function from the declarations: in and in-out operands positional, then by
+`functional(RMSNormPlan)` generates a function from the declarations: in and in-out operands positional (and an axis), then by
 keyword descriptor attributes, scalars, `return_<optional output>`, `layout=` where the op has one, `out=`, `stream=`,
 `preference=`; any other keyword is an error that names the one meant (`keywords`). The descriptor is
 *solved* by unifying the arrays' shapes with the declared ones, once per distinct (shapes, dtypes, attributes);
@@ -31,6 +31,7 @@ from .streams import is_key, keyed, stream_of
 
 _OPTIONS = ("out", "stream", "preference")
 _EVERY = ("element", *_OPTIONS)
+_BY_POSITION = ("axis", "keepdims")
 FOLLOWS: dict[type[Plan], str] = {}
 """The operand whose order of axes in memory the outputs of a plan take, where its functions say so."""
 
@@ -48,7 +49,8 @@ def functional(
     to the plan, and as they are to the direct path.
     `returns`: optional outputs of a forward plan that are returned unless declined (when what they need is given).
     `defaults`: of attributes, where the function's are not the descriptor's.
-    `positional`: attributes that may follow the operands by position, in this order.
+    `positional`: attributes that may follow the required operands by position, in this order; where there is a single
+    operand, its axis and `keepdims` may, as in NumPy and torch.
     `follows`: an input; where its channels lie last in memory, those of outputs do (`channels_last`).
     """
     name = name or plan.op.partition(".")[2]
@@ -59,7 +61,6 @@ def functional(
     backward = plan.direction == "backward"
     required = [s for s in inputs if not s.optional or (s.kinds and s.needed and "kind" in fixed) or s.instead in fixed]
     at = {s.name: s.local for s in operands_of(plan.args)}  # what the code calls them
-    head = [s.local for s in required] + [f"{s.local}=None" for s in inputs if s not in required]
     solved = {d.lstrip("*") for s in arrays_of(plan.args) for d in s.dims} | {s.many for s in arrays_of(plan.args)}
     own = {f.name: UNSET if f.default is dataclasses.MISSING or f.name in solved else f.default for f in fields}
     defaults = {**own, **(defaults or {})}
@@ -68,7 +69,10 @@ def functional(
     }
     seeding = _seeding(plan, name, [] if backward else [s.local for s in inputs])
     scalars |= {"seed": None} if len(seeding) > 1 else {}
-    head += [f"{f}=DEFAULTS[{f!r}]" for f in positional]
+    if not positional and not backward and len(inputs) == len(required) == 1:
+        positional = [f for f in _BY_POSITION if f in defaults]
+    head = [s.local for s in required] + [f"{f}=DEFAULTS[{f!r}]" for f in positional]
+    head += [f"{s.local}=None" for s in inputs if s not in required]
     keywords = [f"{f}=DEFAULTS[{f!r}]" for f in defaults if f not in positional]
     keywords += [at[n] if d is dataclasses.MISSING else f"{at[n]}=SCALARS[{n!r}]" for n, d in scalars.items()]
     keywords += [f"return_{s.local}={backward or s.name in returns}" for s in optional]

@@ -41,7 +41,7 @@ def _norm(do: Pieces, a: Any, order: Any, out: Any = None) -> Any:
 
 @entry(SvdPlan)
 def matrix_norm(
-    a: Array, ord: Any = "fro", *, axis: Any = (-2, -1), keepdims: bool = False, out: Any = None, stream: Any = None,
+    a: Array, ord: Any = "fro", axis: Any = (-2, -1), keepdims: bool = False, *, out: Any = None, stream: Any = None,
     preference: Any = None,
 ) -> Any:  # fmt: skip
     """The norm of matrices along two axes (torch.linalg.matrix_norm, numpy.linalg.matrix_norm).

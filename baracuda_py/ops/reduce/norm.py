@@ -33,7 +33,7 @@ def _chosen(module: Any, name: str, value: Any, suffix: str = "") -> tuple[Any, 
 
 @entry(ReducePlan)
 def vector_norm(
-    x: Array, ord: float = 2, *, axis: Any = None, keepdims: bool = False, out: Any = None, stream: Any = None,
+    x: Array, ord: float = 2, axis: Any = None, keepdims: bool = False, *, out: Any = None, stream: Any = None,
     preference: Any = None,
 ) -> Any:  # fmt: skip
     """(Σ |x|^ord)^(1/ord) along `axis` (all by default), as if x were a vector (torch.linalg.vector_norm).
@@ -48,7 +48,7 @@ def vector_norm(
 
 @entry(ReducePlan)
 def norm(
-    x: Array, p: float = 2, *, axis: Any = None, keepdims: bool = False, out: Any = None, stream: Any = None,
+    x: Array, p: float = 2, axis: Any = None, keepdims: bool = False, *, out: Any = None, stream: Any = None,
     preference: Any = None,
 ) -> Any:  # fmt: skip
     """`vector_norm` with the order by torch.norm's name."""
@@ -58,7 +58,7 @@ def norm(
 
 @entry(ReducePlan)
 def frobenius_norm(
-    x: Array, *, axis: Any = None, keepdims: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
+    x: Array, axis: Any = None, keepdims: bool = False, *, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """The square root of the sum of |x|² along `axis`, one, several or all (torch.frobenius_norm): `l2_norm`."""
     return norm(x, 2, axis=axis, keepdims=keepdims, out=out, stream=stream, preference=preference)

@@ -179,7 +179,7 @@ def with_nan(x: Any) -> Any:
 def scan_function(kind: ScanKind, name: str | None = None, axis: int = -1) -> Any:
     """The function of a kind, under its own name or another library's, with that one's axis where none is given."""
     doc = f"The {kind.value} of x along `axis`; see `ScanPlan`."
-    return functional(ScanPlan, name or kind.value, doc, kind=kind, defaults={"axis": axis})
+    return functional(ScanPlan, name or kind.value, doc, kind=kind, defaults={"axis": axis}, positional=("axis",))
 
 
 cumsum = scan_function(ScanKind.CUMSUM)

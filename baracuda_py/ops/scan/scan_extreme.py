@@ -158,7 +158,11 @@ class ScanExtremePlan(Plan):
 
 def _function(kind: ScanExtremeKind) -> Any:
     return functional(
-        ScanExtremePlan, kind.value, f"The {kind.value} of x along `axis`; see `ScanExtremePlan`.", kind=kind
+        ScanExtremePlan,
+        kind.value,
+        f"The {kind.value} of x along `axis`; see `ScanExtremePlan`.",
+        kind=kind,
+        positional=("axis",),
     )
 
 

@@ -20,7 +20,7 @@ def _of_one_row(scan: Callable[..., Any], x: Any, initial: Any, axis: int | None
     """The scan along an axis, or without one of all elements in their row-major order."""
     if axis is None:
         x, axis = raveled(x, options["stream"]), 0
-    return scan(x, initial, axis=axis, **options)
+    return scan(x, axis, initial, **options)
 
 
 def _along_the_only(name: str, x: Any, axis: int | None) -> int:
@@ -32,7 +32,7 @@ def _along_the_only(name: str, x: Any, axis: int | None) -> int:
 
 @entry(ScanPlan, kind=ScanKind.NANCUMSUM)
 def nancumsum(
-    x: Array, initial: Array | None = None, *, axis: int | None = None, reverse: bool = False, exclusive: bool = False,
+    x: Array, axis: int | None = None, initial: Array | None = None, *, reverse: bool = False, exclusive: bool = False,
     return_carry: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """The cumsum of x along `axis` that takes NaN for 0 (numpy.nancumsum): of all elements as one row by default.
@@ -45,7 +45,7 @@ def nancumsum(
 
 @entry(ScanPlan, kind=ScanKind.NANCUMPROD)
 def nancumprod(
-    x: Array, initial: Array | None = None, *, axis: int | None = None, reverse: bool = False, exclusive: bool = False,
+    x: Array, axis: int | None = None, initial: Array | None = None, *, reverse: bool = False, exclusive: bool = False,
     return_carry: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """The cumprod of x along `axis` that takes NaN for 1 (numpy.nancumprod): of all elements as one row by default.
@@ -58,7 +58,7 @@ def nancumprod(
 
 @entry(ScanPlan, kind=ScanKind.CUMSUM)
 def cumulative_sum(
-    x: Array, initial: Array | None = None, *, axis: int | None = None, reverse: bool = False, exclusive: bool = False,
+    x: Array, axis: int | None = None, initial: Array | None = None, *, reverse: bool = False, exclusive: bool = False,
     return_carry: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """The cumsum of x along `axis`, which an array of several axes must be given (numpy.cumulative_sum).
@@ -67,12 +67,12 @@ def cumulative_sum(
     """
     facts = {"reverse": reverse, "exclusive": exclusive, "return_carry": return_carry}
     axis = _along_the_only("cumulative_sum", x, axis)
-    return cumsum(x, initial, axis=axis, **facts, out=out, stream=stream, preference=preference)
+    return cumsum(x, axis, initial, **facts, out=out, stream=stream, preference=preference)
 
 
 @entry(ScanPlan, kind=ScanKind.CUMPROD)
 def cumulative_prod(
-    x: Array, initial: Array | None = None, *, axis: int | None = None, reverse: bool = False, exclusive: bool = False,
+    x: Array, axis: int | None = None, initial: Array | None = None, *, reverse: bool = False, exclusive: bool = False,
     return_carry: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """The cumprod of x along `axis`, which an array of several axes must be given (numpy.cumulative_prod).
@@ -81,4 +81,4 @@ def cumulative_prod(
     """
     facts = {"reverse": reverse, "exclusive": exclusive, "return_carry": return_carry}
     axis = _along_the_only("cumulative_prod", x, axis)
-    return cumprod(x, initial, axis=axis, **facts, out=out, stream=stream, preference=preference)
+    return cumprod(x, axis, initial, **facts, out=out, stream=stream, preference=preference)

@@ -65,7 +65,7 @@ def _refuse_integers(name: str, x: Any) -> None:
 
 @entry(SoftmaxPlan, kind=SoftmaxKind.SOFTMAX)
 def softmax(
-    x: Array, *, axis: int = -1, temperature: float = 1.0, dtype: Any = None, out: Any = None, stream: Any = None,
+    x: Array, axis: int = -1, *, temperature: float = 1.0, dtype: Any = None, out: Any = None, stream: Any = None,
     preference: Any = None,
 ) -> Any:  # fmt: skip
     """softmax of x / temperature along `axis` (torch.softmax); `dtype`: what x is cast to first, and the result's.
@@ -78,7 +78,7 @@ def softmax(
 
 @entry(SoftmaxPlan, kind=SoftmaxKind.LOG_SOFTMAX)
 def log_softmax(
-    x: Array, *, axis: int = -1, temperature: float = 1.0, dtype: Any = None, out: Any = None, stream: Any = None,
+    x: Array, axis: int = -1, *, temperature: float = 1.0, dtype: Any = None, out: Any = None, stream: Any = None,
     preference: Any = None,
 ) -> Any:  # fmt: skip
     """log_softmax of x / temperature along `axis` (torch.log_softmax); `dtype` as of `softmax`."""
@@ -89,7 +89,7 @@ def log_softmax(
 
 @entry(MaskedSoftmaxPlan, log=False)
 def softmin(
-    x: Array, *, axis: int = -1, dtype: Any = None, out: Any = None, stream: Any = None, preference: Any = None,
+    x: Array, axis: int = -1, *, dtype: Any = None, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """softmax of -x along `axis` (torch.nn.functional.softmin), in one launch; `dtype` as of `softmax`."""
     rest = {"out": out, "stream": stream, "preference": preference}

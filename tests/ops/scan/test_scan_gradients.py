@@ -57,7 +57,7 @@ def test_extremes_hand_back_to_where_they_stood():
     dx, dinitial = bc.scan_extreme_backward(dy, indices, kind="cummax")
     assert dx.tolist() == [[1, 10, 1100, 0, 110000, 0]]  # of equals the last
     assert dinitial.tolist() == [0]
-    y, indices = bc.cummax(x, np.array([2.5]), np.array([-4]), offset=3)
+    y, indices = bc.cummax(x, -1, np.array([2.5]), np.array([-4]), offset=3)
     assert (y[0, 0], indices.tolist()) == (2.5, [[-4, 4, 5, 5, 7, 7]])
     dx, dinitial = bc.scan_extreme_backward(dy, indices, np.array([1e6]), kind="cummax", offset=3)
     assert dx.tolist() == [[0, 10, 1100, 0, 1110000, 0]]
@@ -70,7 +70,7 @@ def test_gradients_of_what_a_row_began_with():
     first, dlast = rng.standard_normal((2, 3))
     for name in ("cumsum", "cumprod", "logcumsumexp"):
         for exclusive in (False, True):
-            y = getattr(bc, name)(x, first, exclusive=exclusive)
+            y = getattr(bc, name)(x, initial=first, exclusive=exclusive)
             saved = {"cumsum": (None, None), "cumprod": (x, y), "logcumsumexp": (x, y)}[name]
             dx, dinitial = bc.scan_backward(dy, *saved, first, dlast, kind=name, exclusive=exclusive)
             leaves = [torch.tensor(v, requires_grad=True) for v in (x, first)]

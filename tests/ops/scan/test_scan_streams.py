@@ -27,7 +27,7 @@ def test_chunks_of_a_stream_are_the_whole(name, exclusive, reverse):
     whole, after = scan(x, axis=1, reverse=reverse, exclusive=exclusive, return_carry=True)
     carry, parts = None, {}
     for piece in chunks(40, reverse):
-        y, carry = scan(x[:, piece], carry, axis=1, reverse=reverse, exclusive=exclusive, return_carry=True)
+        y, carry = scan(x[:, piece], 1, carry, reverse=reverse, exclusive=exclusive, return_carry=True)
         assert carry.shape == (3, 2)
         parts[piece.start, piece.stop] = y
     np.testing.assert_allclose(np.concatenate([parts[k] for k in sorted(parts)], 1), whole, rtol=1e-12, atol=1e-13)
@@ -38,19 +38,19 @@ def test_integers_go_on_exactly_and_wrap():
     x = np.full(5, 2**62, np.int64)
     y, carry = bc.cumsum(x, return_carry=True)
     assert carry.dtype == np.int64
-    rest, _ = bc.cumsum(x, carry, return_carry=True)
+    rest, _ = bc.cumsum(x, initial=carry, return_carry=True)
     np.testing.assert_array_equal(np.concatenate([y, rest]), bc.cumsum(np.concatenate([x, x])))
     small = np.array([100, 100], np.int8)
-    assert bc.cumsum(small, bc.cumsum(small, return_carry=True)[1]).tolist() == [300, 400]
+    assert bc.cumsum(small, initial=bc.cumsum(small, return_carry=True)[1]).tolist() == [300, 400]
 
 
 def test_carries_of_short_floats_are_float32():
     x = np.full(3000, 1, np.float16)
     y, carry = bc.cumsum(x, return_carry=True)
     assert (y.dtype, carry.dtype, float(carry)) == (np.float16, np.float32, 3000)
-    assert float(bc.cumsum(x[:1], carry)[0]) == float(np.float16(3001))
+    assert float(bc.cumsum(x[:1], initial=carry)[0]) == float(np.float16(3001))
     with pytest.raises((InvalidProblemError, UnsupportedError), match="initial"):
-        bc.cumsum(x, np.float16(1).reshape(()))
+        bc.cumsum(x, initial=np.float16(1).reshape(()))
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -63,7 +63,7 @@ def test_extremes_go_on_with_their_places(name, reverse):
     state, parts = (None, None), {}
     for piece in chunks(30, reverse):
         y, indices, *state = scan(
-            x[:, piece], *state, axis=1, offset=piece.start, reverse=reverse, return_carry=True,
+            x[:, piece], 1, *state, offset=piece.start, reverse=reverse, return_carry=True,
             return_carry_indices=True,
         )  # fmt: skip
         parts[piece.start, piece.stop] = (y, indices)
@@ -71,7 +71,7 @@ def test_extremes_go_on_with_their_places(name, reverse):
         np.testing.assert_array_equal(np.concatenate([parts[k][i] for k in sorted(parts)], 1), wanted[i])
         np.testing.assert_array_equal(state[i], wanted[2 + i])
     with pytest.raises(InvalidProblemError, match="initial goes with initial_indices"):
-        scan(x, x[:, 0], axis=1)
+        scan(x, 1, x[:, 0])
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -92,7 +92,7 @@ def test_an_empty_row_ends_in_what_it_began_with():
     none, first = np.empty((2, 0), np.float32), np.array([3.0, -1.0], np.float32)
     for name, nothing in (("cumsum", 0), ("cumprod", 1), ("logcumsumexp", -np.inf)):
         assert getattr(bc, name)(none, return_carry=True)[1].tolist() == [nothing] * 2
-        assert getattr(bc, name)(none, first, return_carry=True)[1].tolist() == [3, -1]
+        assert getattr(bc, name)(none, initial=first, return_carry=True)[1].tolist() == [3, -1]
     assert bc.linear_scan(none, none, first, return_carry=True)[1].tolist() == [3, -1]
     _, _, carry, place = bc.cummax(none, return_carry=True, return_carry_indices=True)
     assert carry.tolist() == [-np.inf] * 2
