@@ -163,11 +163,12 @@ def hadamard_benchmarks() -> tuple[Benchmark, ...]:
     """The queries of a large model, and those of DeepSeek's indexer, of which half of the columns turn."""
     return (
         Benchmark(
-            "[8, 32, 4096, 128] bf16", batch_size=8, num_heads=32, seq_len=4096, head_dim=128, element="bfloat16"
+            "[8, 32, 4096, 128] bf16", batch_size=8, num_heads=32, seq_len=4096, head_dim=128, element="bfloat16",
+            also=("inv_freq",),
         ),
         Benchmark(
             "[1, 64, 16384, 128] bf16, 64 columns turn", batch_size=1, num_heads=64, seq_len=16384, head_dim=128,
-            rotary_dim=64, element="bfloat16",
+            rotary_dim=64, element="bfloat16", also=("inv_freq",),
         ),
     )  # fmt: skip
 

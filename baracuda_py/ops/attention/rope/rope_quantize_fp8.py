@@ -277,7 +277,7 @@ class RopeQuantizeFp8Plan(Plan):
     )  # fmt: skip
     benchmarks = (
         _benchmark("8192 tokens, 128 heads and a latent of 64 + 512", num_tokens=8192, num_heads=128, num_kv_heads=1,
-                   d_rope=64, d_nope=512, d_nope_kv=512, also=("q_nope", "k_nope")),
+                   d_rope=64, d_nope=512, d_nope_kv=512, also=("q_nope", "k_nope", "yq_nope", "yk_nope")),
         _benchmark("65536 tokens, 32/8 heads of 128", num_tokens=65536, num_heads=32, num_kv_heads=8, d_rope=128),
         _benchmark("64 tokens, 32/8 heads of 128", num_tokens=64, num_heads=32, num_kv_heads=8, d_rope=128),
     )  # fmt: skip
