@@ -19,6 +19,7 @@ PLANS = (HstuAttentionPlan, HstuAttentionBackwardPlan)
 @pytest.mark.parametrize(("d", "total", "bounds"), [(32, 700, 4), (64, 900, 130), (128, 600, 2), (100, 513, 9)])
 @pytest.mark.parametrize("facts", [{}, {"is_causal": False}, {"window_left": 100}])
 def test_sizes(plan: type, element: str, d: int, total: int, bounds: int, facts: dict[str, object]) -> None:
+    total = total // 4 if element == "float64" else total  # whose truth is in long doubles
     sizes = {"total": total, "num_heads": 3, "d_k": d, "d_v": d, "num_bounds": bounds, "max_seqlen": 100}
     desc = plan.descriptor(**sizes, element=element, **facts)
     case = fill(plan, desc, np.random.default_rng(total))

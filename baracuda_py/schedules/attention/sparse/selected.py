@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ....core import Geometry, Guarantee, Kernel, Params, Problem, Step, Variant
+from ....core import Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant
 from ....core.error_bound import Chained
 from ....core.variant import aligned
 from ..dense.forward import FORWARD_DIMS, HALVES, SINGLES, TENSOR_CORES, head_dim, layout, split_scale, strides, wide
@@ -264,7 +264,7 @@ BACKWARD_SIMT_ROW = Variant(
     lambda p: _backward(p, False),
     source=_SIMT_BACKWARD,
     elements=SINGLES,
-    guarantee=Guarantee(Chained(3), batch_invariant=True),
+    guarantee=Guarantee(Relative(4), batch_invariant=True),
     kernels=(
         *_backward_kernels(),
         *(
