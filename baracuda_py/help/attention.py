@@ -98,6 +98,14 @@ gates = [rng.random((1, 8, 256), dtype=np.float32) for _ in range(3)]
 y = bc.native_sparse_attention(q, k, v, *gates, selected=4, window=64)""",
     "moba_attention": f"""{_RNG}q, k, v = (rng.standard_normal((1, 4, 256, 16), dtype=np.float32) for _ in range(3))
 y = bc.moba_attention(q, k, v, block_size=64, top_k=2)""",
+    "forgetting_attention": f"""{_QKV}g = np.log(rng.uniform(0.9, 1, (1, 2, 8))).astype(np.float32)  # of the gates
+y = bc.forgetting_attention(q, k, v, g)""",
+    "multi_token_attention": f"""{_QKV}key_query = rng.standard_normal((2, 1, 3, 5), dtype=np.float32)
+heads = rng.standard_normal((2, 2, 1, 1), dtype=np.float32)
+y = bc.multi_token_attention(q, k, v, key_query, heads)""",
+    "path_attention": f"""{_QKV}w = bc.normalize(rng.standard_normal((1, 2, 8, 16), dtype=np.float32), axis=-1)
+beta = rng.uniform(0, 2, (1, 2, 8)).astype(np.float32)
+y = bc.path_attention(q, k, v, w, beta)""",
     "block_select_attention": f"""{_RNG}shape = (1, 4, 128, 16)
 q, k, v = (rng.standard_normal(shape, dtype=np.float32) for _ in range(3))
 blocks = np.array([0, 1]).repeat(64)[None, None, :, None].repeat(4, 1)  # each query's own block of 64 keys

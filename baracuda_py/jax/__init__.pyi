@@ -42,6 +42,7 @@ from baracuda_py import cascade_paged_attention as cascade_paged_attention
 from baracuda_py import copy_pages as copy_pages
 from baracuda_py import dot_product_attention as dot_product_attention
 from baracuda_py import flash_decoding as flash_decoding
+from baracuda_py import forgetting_attention as forgetting_attention
 from baracuda_py import hstu_attention as hstu_attention
 from baracuda_py import hstu_attention_backward as hstu_attention_backward
 from baracuda_py import indexer_k_append as indexer_k_append
@@ -56,11 +57,13 @@ from baracuda_py import mla_sparse as mla_sparse
 from baracuda_py import mla_sparse_fp8 as mla_sparse_fp8
 from baracuda_py import moba_attention as moba_attention
 from baracuda_py import multi_head_attention_forward as multi_head_attention_forward
+from baracuda_py import multi_token_attention as multi_token_attention
 from baracuda_py import native_sparse_attention as native_sparse_attention
 from baracuda_py import neighborhood_attention as neighborhood_attention
 from baracuda_py import paged_kv_append as paged_kv_append
 from baracuda_py import paged_kv_append_fp8 as paged_kv_append_fp8
 from baracuda_py import paged_kv_append_quantized as paged_kv_append_quantized
+from baracuda_py import path_attention as path_attention
 from baracuda_py import qk_norm_rope as qk_norm_rope
 from baracuda_py import qk_norm_rope_append as qk_norm_rope_append
 from baracuda_py import qk_norm_rope_backward as qk_norm_rope_backward

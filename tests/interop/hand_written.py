@@ -487,6 +487,9 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "rope_varlen": lambda: ([made(7, 4, 16), np.array([0, 3, 7], np.int32), made(7, 2, 16, seed=1)], {}),
     "rope_varlen_backward": lambda: ([made(7, 4, 16), np.array([0, 3, 7], np.int32), made(7, 2, 16, seed=1)], {}),
     "moba_attention": lambda: (_heads(3, 64), {"block_size": 16, "top_k": 2}),
+    "forgetting_attention": lambda: ([*_heads(3), -np.abs(made(1, 2, 8, seed=3))], {}),
+    "multi_token_attention": lambda: ([*_heads(3), made(2, 1, 2, 3, seed=3), made(2, 2, 1, 1, seed=4)], {}),
+    "path_attention": lambda: ([*_heads(4), np.abs(made(1, 2, 8, seed=4)), -np.abs(made(1, 2, 8, seed=5))], {}),
     "sdpa_variable_block_sparse": lambda: ([*_heads(3, 64), *_variable_blocks()], {}),
     "sdpa_variable_block_sparse_backward": lambda: (
         [*_heads(3, 64), *_variable_blocks(), made(1, 2, 64, 16), made(1, 2, 64), made(1, 2, 64, 16, seed=4)],
