@@ -3406,6 +3406,12 @@ def grouped_inner_gemm_backward(dy: Array, a: Array, b: Array, offsets: Array, *
     """The gradients of `GroupedInnerGemmPlan`: da[:, r] = dy[g] @ b[r]ᵀ, db[r] = a[:, r]ᵀ @ dy[g]."""
 def grouped_mm(a: Array, b: Array, offsets: Array | None = None, bias: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Products of groups, by torch.nn.functional.grouped_mm's rules; offsets [groups]: where each group ends."""
+def hyper_connection_post(y: Array, x: Array, post: Array, res: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x'[..., i, :] = Σ_m res[..., i, m] x[..., m, :] + post[..., i] y, the next streams of a layer's output y [..., d]."""
+def hyper_connection_pre(x: Array, pre: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = Σ_m pre[..., m] x[..., m, :], a layer's input of n streams x [..., n, d]: [..., d]."""
+def hyper_connection_weights(x: Array, static_alpha: Array, static_beta: Array, dynamic_alpha_fn: Array, dynamic_beta_fn: Array, dynamic_alpha_scale: Array, dynamic_beta_scale: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(pre, post, res) of dynamic Hyper-Connections of n normed streams x [..., n, d] (arXiv:2409.19606)."""
 def kron(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Every element of a times all of b: y[i B + j] = a[i] b[j] along each axis of B in b (torch.kron, numpy.kron)."""
 def linear(x: Array, weight: Array, bias: Array | None = None, *, activation: str | None = None, residual: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3430,6 +3436,8 @@ def matrix_power(a: Array, n: int, *, math_precision: str = 'element', out: Out 
     """a @ a @ … of n times the square matrices a […, m, m] (torch.linalg.matrix_power), n >= 0."""
 def matvec(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[…, i] = the sum of a[…, i, k] b[…, k], other axes broadcast (numpy.matvec): `matmul` with stacks of vectors."""
+def mhc_weights(x: Array, weight: Array, scale: Array, bias: Array, *, iterations: int = 20, eps: float = 1e-06, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(pre, post, res) of Manifold-constrained Hyper-Connections of n streams x [..., n, d] (mHC, arXiv:2512.24880)."""
 def mm(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
     """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
 def multi_dot(matrices: Any, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -5659,6 +5667,8 @@ def masked_softmax(x: Array, mask: Array | None = None, bias: Array | None = Non
     """softmax of scale x + bias along `axis`, but for what mask and causal leave out."""
 def masked_softmax_backward(dy: Array, y: Array, mask: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, log: bool = False, causal: bool = False, diagonal: int = 0, safe: bool = False, out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of masked_softmax along `axis`: scale y (dy - Σ y dy), of its logarithm scale (dy - exp(y) Σ dy)."""
+def sinkhorn(x: Array, iterations: int = 20, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """exp(x) of matrices [..., n, m], `iterations` times its columns and then its rows divided by their sums."""
 def softmax(x: Array, *, axis: int = -1, temperature: float = 1.0, dtype: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """softmax of x / temperature along `axis` (torch.softmax); `dtype`: what x is cast to first, and the result's."""
 def softmax_backward(dy: A, y: Array, *, kind: SoftmaxKind | str = ..., shape: int | Sequence[int] = ..., axis: int = -1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:

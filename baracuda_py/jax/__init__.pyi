@@ -640,6 +640,9 @@ from baracuda_py import grouped_gemm_epilogue as grouped_gemm_epilogue
 from baracuda_py import grouped_inner_gemm as grouped_inner_gemm
 from baracuda_py import grouped_inner_gemm_backward as grouped_inner_gemm_backward
 from baracuda_py import grouped_mm as grouped_mm
+from baracuda_py import hyper_connection_post as hyper_connection_post
+from baracuda_py import hyper_connection_pre as hyper_connection_pre
+from baracuda_py import hyper_connection_weights as hyper_connection_weights
 from baracuda_py import kron as kron
 from baracuda_py import linear as linear
 from baracuda_py import linear_swiglu as linear_swiglu
@@ -652,6 +655,7 @@ from baracuda_py import matmul_tc_bf16 as matmul_tc_bf16
 from baracuda_py import matmul_tc_bf16_async as matmul_tc_bf16_async
 from baracuda_py import matrix_power as matrix_power
 from baracuda_py import matvec as matvec
+from baracuda_py import mhc_weights as mhc_weights
 from baracuda_py import mm as mm
 from baracuda_py import multi_dot as multi_dot
 from baracuda_py import multi_gemm as multi_gemm
@@ -1301,6 +1305,7 @@ from baracuda_py import log_softmax as log_softmax
 from baracuda_py import masked_log_softmax as masked_log_softmax
 from baracuda_py import masked_softmax as masked_softmax
 from baracuda_py import masked_softmax_backward as masked_softmax_backward
+from baracuda_py import sinkhorn as sinkhorn
 from baracuda_py import softmax as softmax
 from baracuda_py import softmax_backward as softmax_backward
 from baracuda_py import softmin as softmin

@@ -488,6 +488,13 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "rope_varlen_backward": lambda: ([made(7, 4, 16), np.array([0, 3, 7], np.int32), made(7, 2, 16, seed=1)], {}),
     "moba_attention": lambda: (_heads(3, 64), {"block_size": 16, "top_k": 2}),
     "forgetting_attention": lambda: ([*_heads(3), -np.abs(made(1, 2, 8, seed=3))], {}),
+    "hyper_connection_post": lambda: ([made(3, 6), made(3, 4, 6, seed=1), made(3, 4), made(3, 4, 4, seed=2)], {}),
+    "hyper_connection_pre": lambda: ([made(3, 4, 6), made(3, 4, seed=1)], {}),
+    "hyper_connection_weights": lambda: (
+        [made(3, 4, 6), made(4, 5), made(4), made(6, 5), made(6), made(1, seed=1), made(1, seed=2)], {},
+    ),
+    "mhc_weights": lambda: ([made(3, 4, 6), made(24, 24, seed=1), made(3), made(24, seed=2)], {"iterations": 3}),
+    "sinkhorn": lambda: ([made(3, 4, 4), 3], {}),
     "multi_token_attention": lambda: ([*_heads(3), made(2, 1, 2, 3, seed=3), made(2, 2, 1, 1, seed=4)], {}),
     "path_attention": lambda: ([*_heads(4), np.abs(made(1, 2, 8, seed=4)), -np.abs(made(1, 2, 8, seed=5))], {}),
     "sdpa_variable_block_sparse": lambda: ([*_heads(3, 64), *_variable_blocks()], {}),
