@@ -533,6 +533,8 @@ _BY_FAMILY = {
     "block_importance": "ops.attention.sparse.block_importance",
     "block_select_attention": "ops.attention.sparse.block_select_attention",
     "block_select_attention_backward": "ops.attention.sparse.block_select_attention_backward",
+    "block_select_attention_varlen": "ops.attention.packed.block_select_attention_varlen",
+    "block_select_attention_varlen_backward": "ops.attention.packed.block_select_attention_varlen",
     "cascade_attention": "ops.attention.decoding.cascade_attention",
     "cascade_merge_states": "ops.attention.decoding.cascade_merge_states",
     "cascade_paged_attention": "ops.attention.paged.cascade_paged_attention",

@@ -125,6 +125,16 @@ x = bc.hyper_connection_post(bc.silu(bc.hyper_connection_pre(x, pre)), x, post, 
 q, k, v = (rng.standard_normal(shape, dtype=np.float32) for _ in range(3))
 blocks = np.array([0, 1]).repeat(64)[None, None, :, None].repeat(4, 1)  # each query's own block of 64 keys
 y = bc.block_select_attention(q, k, v, blocks, is_causal=True)""",
+    "block_select_attention_varlen": f"""{_RNG}shape = (160, 4, 16)
+q, k, v = (rng.standard_normal(shape, dtype=np.float32) for _ in range(3))
+cu_seqlens = np.array([0, 100, 160], dtype=np.int32)
+blocks = np.zeros((160, 4, 1), np.int32)  # the first block of the token's sequence
+y = bc.block_select_attention_varlen(q, k, v, blocks, cu_seqlens)""",
+    "block_select_attention_varlen_backward": f"""{_RNG}shape = (160, 4, 16)
+q, k, v, dy = (rng.standard_normal(shape, dtype=np.float32) for _ in range(4))
+lists = np.zeros((160, 4, 1), np.int32), np.array([0, 100, 160], dtype=np.int32)
+y, lse = bc.block_select_attention_varlen(q, k, v, *lists, return_lse=True)
+dq, dk, dv = bc.block_select_attention_varlen_backward(q, k, v, *lists, y, lse, dy)""",
     "block_select_attention_backward": f"""{_RNG}shape = (1, 4, 128, 16)
 q, k, v, dy = (rng.standard_normal(shape, dtype=np.float32) for _ in range(4))
 blocks = np.array([0, 1]).repeat(64)[None, None, :, None].repeat(4, 1)

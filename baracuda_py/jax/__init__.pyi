@@ -36,6 +36,8 @@ from baracuda_py import batch_ragged_prefill as batch_ragged_prefill
 from baracuda_py import block_importance as block_importance
 from baracuda_py import block_select_attention as block_select_attention
 from baracuda_py import block_select_attention_backward as block_select_attention_backward
+from baracuda_py import block_select_attention_varlen as block_select_attention_varlen
+from baracuda_py import block_select_attention_varlen_backward as block_select_attention_varlen_backward
 from baracuda_py import cascade_attention as cascade_attention
 from baracuda_py import cascade_merge_states as cascade_merge_states
 from baracuda_py import cascade_paged_attention as cascade_paged_attention

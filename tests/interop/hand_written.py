@@ -474,6 +474,17 @@ GIVEN: dict[str, Callable[[], Call]] = {
         ],
         {},
     ),
+    "block_select_attention_varlen": lambda: (
+        [*(made(20, 2, 8, seed=i) for i in range(3)), np.zeros((20, 2, 1), np.int32), np.array([0, 7, 20])],
+        {"block_size": 8},
+    ),
+    "block_select_attention_varlen_backward": lambda: (
+        [
+            *(made(20, 2, 8, seed=i) for i in range(3)), np.zeros((20, 2, 1), np.int32), np.array([0, 7, 20]),
+            made(20, 2, 8), made(2, 20), made(20, 2, 8, seed=4),
+        ],
+        {"block_size": 8},
+    ),
     "block_importance": lambda: (
         [made(1, 2, 64, 16), made(1, 2, 3, 16, seed=1), np.full((1, 2, 64), 2.0, np.float32)],
         {"block_size": 16},

@@ -200,6 +200,7 @@ def test_forward_mode_is_refused() -> None:
         jax.jvp(bj.rms_norm, (x,), (x,))
 
 
+BOUNDS = np.array([0, 2, 5], np.int32)
 INDEX = np.array([[0, 1, 1, 0], [2, 0, 0, 1], [1, 1, 2, 2]], np.int32)
 
 
@@ -218,6 +219,8 @@ INDEX = np.array([[0, 1, 1, 0], [2, 0, 0, 1], [1, 1, 2, 2]], np.int32)
         (lambda q, k, v, a, c: bj.multi_token_attention(q, k, v, a, c),
          [(1, 2, 5, 8)] * 3 + [(2, 1, 2, 3), (2, 2, 1, 1)]),
         (lambda q, k, v, w, b: bj.path_attention(q, k, v, w, b), [(1, 2, 5, 4)] * 4 + [(1, 2, 5)]),
+        (lambda q, k, v: bj.block_select_attention_varlen(q, k, v, INDEX.reshape(6, 2, 1), BOUNDS, block_size=2),
+         [(6, 2, 8)] * 3),
         (lambda x, p: bj.hyper_connection_pre(x, p), [(3, 4, 6), (3, 4)]),
         (lambda y, x, p, r: bj.hyper_connection_post(y, x, p, r), [(3, 6), (3, 4, 6), (4,), (3, 4, 4)]),
         (lambda x, w, s, b: bj.mhc_weights(x, w, s, b, iterations=3), [(3, 2, 4), (8, 8), (3,), (8,)]),
