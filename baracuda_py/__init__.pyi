@@ -2141,6 +2141,8 @@ def sdpa_variable_block_sparse(q: Array, k: Array, v: Array, block_mask: Array, 
     """softmax(scale · q kᵀ) v over the keys whose block is set, blocks of any sizes; query i at key i (top left)."""
 def sdpa_variable_block_sparse_backward(q: Array, k: Array, v: Array, block_mask: Array, row_sizes: Array, column_sizes: Array, y: Array, lse: Array, dy: Array, dlse: Array | None = None, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', layout: str = 'bhsd', return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(dq, dk, dv), those asked for, of `sdpa_variable_block_sparse`; query i at key i (top left) by default."""
+def sliding_tile_attention(q: Array, k: Array, v: Array, tiles: tuple[int, ...], tile_volume: int, window: Any, *, text_length: int = 0, scale: float | None = None, layout: str = 'bhsd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """softmax(scale · q kᵀ) v of a video's tokens tile by tile, each tile seeing the window of tiles around it."""
 def triangle_attention(q: Array, k: Array, v: Array, bias: Array | None = None, mask: Array | None = None, *, scale: float | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """softmax(scale · q kᵀ + bias) v of every row n of a pair representation, [B, N, H, Q, D] (cuEquivariance's name)."""
 def triangle_multiplication(a: Array, b: Array, direction: str = 'outgoing', *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
