@@ -585,6 +585,7 @@ _BY_FAMILY = {
     "sdpa_block_sparse_backward": "ops.attention.sparse.sdpa_block_sparse_backward",
     "sdpa_variable_block_sparse": "ops.attention.sparse.sdpa_variable_block_sparse",
     "sdpa_variable_block_sparse_backward": "ops.attention.sparse.sdpa_variable_block_sparse_backward",
+    "skip_softmax_attention": "ops.attention.sparse.skip_softmax_attention",
     "sliding_tile_attention": "ops.attention.sparse.sliding_tile_attention",
     "triangle_attention": "ops.attention.dense.triangle",
     "triangle_multiplication": "ops.attention.dense.triangle",

@@ -125,6 +125,13 @@ x = bc.hyper_connection_post(bc.silu(bc.hyper_connection_pre(x, pre)), x, post, 
 q, k, v = (rng.standard_normal(shape, dtype=np.float32) for _ in range(3))
 blocks = np.array([0, 1]).repeat(64)[None, None, :, None].repeat(4, 1)  # each query's own block of 64 keys
 y = bc.block_select_attention(q, k, v, blocks, is_causal=True)""",
+    "skip_softmax_attention": f"""{_RNG}q = rng.standard_normal((1, 4, 256, 16), dtype=np.float32)
+centres = rng.standard_normal((1, 4, 4, 16), dtype=np.float32)
+k, v = 3 * np.repeat(centres, 64, axis=2), rng.standard_normal((1, 4, 256, 16), dtype=np.float32)
+y = bc.skip_softmax_attention(q, k, v, threshold=1e-4)""",
+    "sliding_tile_attention": f"""{_RNG}shape = (1, 2, 3 * 2 * 4 * 16 + 7, 8)  # tiles of 16 tokens, and 7 of text
+q, k, v = (rng.standard_normal(shape, dtype=np.float32) for _ in range(3))
+y = bc.sliding_tile_attention(q, k, v, (3, 2, 4), 16, window=(3, 1, 3), text_length=7)""",
     "block_select_attention_varlen": f"""{_RNG}shape = (160, 4, 16)
 q, k, v = (rng.standard_normal(shape, dtype=np.float32) for _ in range(3))
 cu_seqlens = np.array([0, 100, 160], dtype=np.int32)

@@ -71,6 +71,7 @@ from baracuda_py import sdpa_block_sparse as sdpa_block_sparse
 from baracuda_py import sdpa_block_sparse_backward as sdpa_block_sparse_backward
 from baracuda_py import sdpa_variable_block_sparse as sdpa_variable_block_sparse
 from baracuda_py import sdpa_variable_block_sparse_backward as sdpa_variable_block_sparse_backward
+from baracuda_py import skip_softmax_attention as skip_softmax_attention
 from baracuda_py import sliding_tile_attention as sliding_tile_attention
 from baracuda_py import triangle_attention as triangle_attention
 from baracuda_py import triangle_multiplication as triangle_multiplication

@@ -508,6 +508,8 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "sinkhorn": lambda: ([made(3, 4, 4), 3], {}),
     "multi_token_attention": lambda: ([*_heads(3), made(2, 1, 2, 3, seed=3), made(2, 2, 1, 1, seed=4)], {}),
     "path_attention": lambda: ([*_heads(4), np.abs(made(1, 2, 8, seed=4)), -np.abs(made(1, 2, 8, seed=5))], {}),
+    "skip_softmax_attention": lambda: ([*_heads(3, 64), 1e-4], {"block_size": 16}),
+    "sliding_tile_attention": lambda: ([*_heads(3, 71), (2, 1, 4), 8, (1, 1, 3)], {"text_length": 7}),
     "sdpa_variable_block_sparse": lambda: ([*_heads(3, 64), *_variable_blocks()], {}),
     "sdpa_variable_block_sparse_backward": lambda: (
         [*_heads(3, 64), *_variable_blocks(), made(1, 2, 64, 16), made(1, 2, 64), made(1, 2, 64, 16, seed=4)],

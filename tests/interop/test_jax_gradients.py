@@ -221,6 +221,8 @@ INDEX = np.array([[0, 1, 1, 0], [2, 0, 0, 1], [1, 1, 2, 2]], np.int32)
         (lambda q, k, v, w, b: bj.path_attention(q, k, v, w, b), [(1, 2, 5, 4)] * 4 + [(1, 2, 5)]),
         (lambda q, k, v: bj.block_select_attention_varlen(q, k, v, INDEX.reshape(6, 2, 1), BOUNDS, block_size=2),
          [(6, 2, 8)] * 3),
+        (lambda q, k, v: bj.skip_softmax_attention(q, k, v, 1e-12, block_size=2), [(1, 2, 5, 8)] * 3),
+        (lambda q, k, v: bj.sliding_tile_attention(q, k, v, (3, 1, 1), 2, (1, 1, 1)), [(1, 2, 6, 8)] * 3),
         (lambda x, p: bj.hyper_connection_pre(x, p), [(3, 4, 6), (3, 4)]),
         (lambda y, x, p, r: bj.hyper_connection_post(y, x, p, r), [(3, 6), (3, 4, 6), (4,), (3, 4, 4)]),
         (lambda x, w, s, b: bj.mhc_weights(x, w, s, b, iterations=3), [(3, 2, 4), (8, 8), (3,), (8,)]),
