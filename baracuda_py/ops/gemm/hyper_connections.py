@@ -121,9 +121,9 @@ def _post_slopes(dout: Any, y: Any, x: Any, post: Any, res: Any, preference: Any
 def hyper_connection_post(
     y: Array, x: Array, post: Array, res: Array, *, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
-    """x'[..., i, :] = Σ_m res[..., i, m] x[..., m, :] + post[..., i] y, the next streams of a layer's output y [..., d].
+    """x'[..., i, :] = Σ_m res[..., i, m] x[..., m, :] + post[..., i] y, the next streams of a layer's output y.
 
-    x [..., n, d] with y's element, post [..., n] and res [..., n, n], or [n] and [n, n] for all, of x's element or its
+    y [..., d], x [..., n, d] of one element, post [..., n] and res [..., n, n], or [n] and [n, n] for all, of x's element or its
     accumulator's; sums are in the accumulator, rounded once; n up to 8. mHC's H_res x + H_postᵀ y (arXiv:2512.24880),
     whose `comb` of DeepSeek's and vLLM's `mhc_post` is res transposed; the depth connection of Hyper-Connections
     (arXiv:2409.19606), where res is A_rᵀ. Gradients of all.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ def test_each_sequence_is_what_it_is_alone(size: int, bounds: tuple[int, ...], k
     slopes = BACK(q, k, v, blocks, cu, y, lse, dy, dlse, block_size=size, scale=0.7)
     own = np.zeros(60, bool)
     facts = {"block_size": size, "scale": 0.7, "is_causal": True, "layout": "bshd"}
-    for start, stop in zip(bounds, bounds[1:], strict=False):
+    for start, stop in itertools.pairwise(bounds):
         own[start:stop] = True
         part = [x[None, start:stop] for x in (q, k, v, blocks)]
         one, other = ALONE(*part, **facts, return_lse=True)
@@ -85,7 +86,8 @@ def test_what_does_not_fit_is_refused() -> None:
     for operands, facts, said in (
         ((q, k, v, blocks[:19], cu), {}, "must be"), ((q[0], k, v, blocks, cu), {}, "must be"),
         ((q, k, v, blocks, cu[:0]), {}, "cu_seqlens must be"), ((q, k, v, blocks, cu * 1.0), {}, "cu_seqlens must be"),
-        ((q, k, v, blocks * 1.0, cu), {}, "block_indices must hold"), ((q, k, v, blocks, cu), {"block_size": 0}, "block_size"),
+        ((q, k, v, blocks * 1.0, cu), {}, "block_indices must hold"),
+        ((q, k, v, blocks, cu), {"block_size": 0}, "block_size"),
         ((q[:, :3], k, v, blocks, cu), {}, "heads"),
     ):  # fmt: skip
         with pytest.raises(bc.InvalidProblemError, match=said):

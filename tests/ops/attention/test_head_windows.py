@@ -31,7 +31,9 @@ def test_it_is_attention_under_the_masks_of_the_heads(n: int, m: int, alignment:
     mask = seen(n, m, left, right, m - n if alignment == "bottom_right" else 0)[None]
     facts = {"causal_alignment": alignment}
     wanted, wanted_lse = FLASH(q, k, v, mask=mask, return_lse=True, **facts)
-    arrays = [np.array([-1 if x is None else x for x in one], kind) for one, kind in ((left, np.int32), (right, np.int64))]
+    arrays = [
+        np.array([-1 if x is None else x for x in one], kind) for one, kind in ((left, np.int32), (right, np.int64))
+    ]
     dy = RNG.standard_normal(wanted.shape)
     for window in ((left, right), (list(left), arrays[1]), arrays):
         given = {"window_left": window[0], "window_right": window[1], **facts}
@@ -73,9 +75,13 @@ def test_jax_differentiates_it() -> None:
     flash: Any = bj.flash_sdpa
     q, k, v = RNG.standard_normal((3, 1, 2, 6, 8)).astype(np.float32)
     mask = seen(6, 6, (1, 3), (0, 1))[None]
-    for given in ({"window_left": (1, 3), "window_right": (0, 1)}, {"window_left": np.array([1, 3]), "window_right": (0, 1)}):
+    for given in (
+        {"window_left": (1, 3), "window_right": (0, 1)},
+        {"window_left": np.array([1, 3]), "window_right": (0, 1)},
+    ):
         slopes = [
-            jax.jit(jax.grad(lambda q, f=f: flash(q, k, v, **f).sum()))(q) for f in (given, {"mask": mask})  # type: ignore[misc]
+            jax.jit(jax.grad(lambda q, f=f: flash(q, k, v, **f).sum()))(q)
+            for f in (given, {"mask": mask})  # type: ignore[misc]
         ]
         np.testing.assert_allclose(*slopes, rtol=1e-4, atol=1e-5)
 

@@ -37,7 +37,10 @@ def in_torch(q: Any, k: Any, v: Any, pre: Any, post: Any, scale: float | None = 
 
 @pytest.mark.parametrize(
     ("pre", "post"),
-    [((4, 1, 3, 5), (4, 2, 1, 1)), ((4, 2, 1, 4), None), (None, (4, 4, 2, 3)), ((4, 1, 20, 21), (4, 1, 1, 2)), (None, None)],
+    [
+        ((4, 1, 3, 5), (4, 2, 1, 1)), ((4, 2, 1, 4), None), (None, (4, 4, 2, 3)), ((4, 1, 20, 21), (4, 1, 1, 2)),
+        (None, None),
+    ],
 )  # fmt: skip
 def test_it_is_torchs_convolutions_and_so_are_gradients(pre: Any, post: Any) -> None:
     q, k, v = drawn(2, 4, 13, 8), drawn(2, 2, 13, 8), drawn(2, 2, 13, 6)
@@ -109,9 +112,11 @@ def test_what_does_not_fit_is_refused() -> None:
     q, k, v = RNG.standard_normal((3, 1, 4, 6, 8))
     good = RNG.standard_normal((4, 1, 2, 3))
     for operands, facts, said in (
-        ((q, k, v, good[:3]), {}, "pre_weight must have shape"), ((q, k, v, None, good[0]), {}, "post_weight must have"),
+        ((q, k, v, good[:3]), {}, "pre_weight must have shape"),
+        ((q, k, v, None, good[0]), {}, "post_weight must have"),
         ((q, k, v, RNG.standard_normal((4, 3, 1, 1))), {}, "dividing 4"), ((q, k, v, good[:, :, :0]), {}, "pre_weight"),
-        ((q, k, v, good.astype(np.float32)), {}, "pre_weight must hold float64"), ((q[:, :, 1:], k, v), {}, "as many tokens"),
+        ((q, k, v, good.astype(np.float32)), {}, "pre_weight must hold float64"),
+        ((q[:, :, 1:], k, v), {}, "as many tokens"),
         ((q, k[:, :3], v[:, :3]), {}, "K dividing H"), ((q, k[..., :7], v), {}, "K dividing H"),
         ((q, k, v), {"layout": "sbhd"}, "layout"), ((q, k, v), {"out": np.empty((1, 4, 6, 7))}, "out must have shape"),
     ):  # fmt: skip

@@ -48,7 +48,9 @@ def test_it_is_the_walk_of_each_key_and_so_are_gradients(gated: bool, n: int) ->
     way, results = drawn(2, 4, n, 6, grad=False), []
     for f in (bc.path_attention, written_out):
         y = f(*leaves, scale=0.8)  # type: ignore[operator]
-        results.append((y, *torch.autograd.grad((y * way).sum(), leaves, allow_unused=n == 1, materialize_grads=n == 1)))
+        results.append(
+            (y, *torch.autograd.grad((y * way).sum(), leaves, allow_unused=n == 1, materialize_grads=n == 1))
+        )
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
 
@@ -81,7 +83,8 @@ def test_what_does_not_fit_is_refused() -> None:
     for operands, said in (
         ((q, k, v, w[..., :7], beta), "w must have shape"), ((q, k, v, w, beta[..., :5]), "beta must have shape"),
         ((q, k, v, w, beta[..., None]), "beta must have shape"), ((q, k, v, w, beta, g[:, :2]), "g must have shape"),
-        ((q, k, v, w, beta.astype(np.float32)), "beta must hold float64"), ((q[:, :, 1:], k, v, w, beta), "as many tokens"),
+        ((q, k, v, w, beta.astype(np.float32)), "beta must hold float64"),
+        ((q[:, :, 1:], k, v, w, beta), "as many tokens"),
         ((q[:, :3], k, v, w, beta), "K dividing H"),
     ):  # fmt: skip
         with pytest.raises(bc.InvalidProblemError, match=said):

@@ -54,7 +54,9 @@ def test_of_equal_keys_nothing_is_left_out() -> None:
     for causal in (False, True):
         facts = {"is_causal": causal, "causal_alignment": "bottom_right"}
         np.testing.assert_allclose(
-            bc.skip_softmax_attention(q, k, v, 0.9, block_size=16, is_causal=causal), FLASH(q, k, v, **facts), rtol=1e-11
+            bc.skip_softmax_attention(q, k, v, 0.9, block_size=16, is_causal=causal),
+            FLASH(q, k, v, **facts),
+            rtol=1e-11,
         )
 
 

@@ -69,7 +69,8 @@ def test_what_does_not_fit_is_refused() -> None:
     q = RNG.standard_normal((1, 2, 16, 8))
     good: dict[str, Any] = {"q": q, "k": q, "v": q, "tiles": (2, 2, 1), "tile_volume": 4, "window": (1, 1, 1)}
     for given, said in (
-        ({"tiles": (2, 2)}, "tiles must have three"), ({"tiles": (2, 2, 2)}, "q must have"), ({"window": (1, 2, 1)}, "odd"),
+        ({"tiles": (2, 2)}, "tiles must have three"), ({"tiles": (2, 2, 2)}, "q must have"),
+        ({"window": (1, 2, 1)}, "odd"),
         ({"window": (1, 1)}, "window must have three"), ({"window": ((1, 1, 1),)}, "each of 2 heads"),
         ({"window": np.ones((2, 3))}, "window must be three numbers"), ({"k": q[:, :, 1:]}, "k must have"),
         ({"tile_volume": 0}, "tile_volume"), ({"text_length": -1}, "text_length"), ({"q": q[0]}, "four axes"),

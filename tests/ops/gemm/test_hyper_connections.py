@@ -125,14 +125,16 @@ def test_sinkhorn_of_large_logs_is_doubly_stochastic() -> None:
 def test_what_does_not_fit_is_refused() -> None:
     x, w, m = RNG.standard_normal((2, 4, 5)), RNG.standard_normal((2, 4)), RNG.standard_normal((2, 4, 4))
     for function, operands, said in (
-        (bc.hyper_connection_pre, (x, w[:, :3]), "pre must have shape"), (bc.hyper_connection_pre, (w[0], w), "x must have"),
+        (bc.hyper_connection_pre, (x, w[:, :3]), "pre must have shape"),
+        (bc.hyper_connection_pre, (w[0], w), "x must have"),
         (bc.hyper_connection_pre, (np.zeros((9, 5)), np.zeros(9)), "1 to 8 streams"),
         (bc.hyper_connection_pre, (x, w.astype(np.float32)), "pre must hold float64"),
         (bc.hyper_connection_post, (x[:, 0], x, w, m[:, :3]), "res must have shape"),
         (bc.hyper_connection_post, (x[:, 0, :4], x, w, m), "y must have shape"),
         (bc.hyper_connection_post, (x[:, 0].astype(np.float32), x, w, m), "hold float64"),
         (bc.mhc_weights, (x, m, w, w), "weight must have shape"), (bc.sinkhorn, (w[0],), "x must have shape"),
-        (bc.sinkhorn, (m, 0), "iterations"), (bc.mhc_weights, (x, np.zeros((24, 20)), w[0], np.zeros(24)), "scale must"),
+        (bc.sinkhorn, (m, 0), "iterations"),
+        (bc.mhc_weights, (x, np.zeros((24, 20)), w[0], np.zeros(24)), "scale must"),
         (bc.hyper_connection_weights, (x, m, w, w, w, w, w), "static_alpha must have shape"),
     ):  # fmt: skip
         with pytest.raises(bc.InvalidProblemError, match=said):

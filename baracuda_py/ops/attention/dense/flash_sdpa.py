@@ -209,9 +209,9 @@ def flash_sdpa(
     layout "bhsd": q is [batch, heads, queries, d]; "bshd": [batch, queries, heads, d], no array is copied.
     mask broadcasts to [batch, heads, queries, keys] in either layout: bool (True is seen) or added to the scores.
     Query i stands at key position i + shift, shift 0 or (causal_alignment "bottom_right") keys - queries, and sees the
-    keys from window_left before to window_right after it: numbers, or one for each head, as a tuple (None for no bound),
-    which is copied to the device, or as an array [heads] of int32 or int64 (below 0 for none); then a mask's formula says
-    so, with gradients of q, k and v alone. softcap: s = softcap tanh(s / softcap), on tensor cores by
+    keys from window_left before to window_right after it: numbers, or one for each head, as a tuple (None for no
+    bound), which is copied to the device, or as an array [heads] of int32 or int64 (below 0 for none); then a mask's
+    formula says so, with gradients of q, k and v alone. softcap: s = softcap tanh(s / softcap), on tensor cores by
     the hardware's tanh (2^-11). slopes [heads] or [batch, heads] (ALiBi): s -= slopes |i + shift - j|. sinks [heads]:
     logits that join the sum without a value. dropout_p of the weights become 0, by the Philox stream (seed, offset):
     a seed is needed but for torch tensors, whose device's generator of torch gives one; in JAX key= stands for both.

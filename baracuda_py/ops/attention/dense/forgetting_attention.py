@@ -16,7 +16,7 @@ from ....core.outputs import each_of
 from ....core.views import permuted, shape_of
 from ....expressions.attention import attention
 from ...elementwise.cast import cast
-from ...scan.scan import cumsum  # type: ignore[attr-defined]  # made from a table
+from ...scan.scan import cumsum
 from ..layouts import is_swapped
 from ..sparse.native_sparse_attention import lengths
 from .flash_sdpa import FlashSdpaPlan
@@ -32,7 +32,9 @@ def sums_of_gates(g: Any, like: Any, wanted: tuple[int, ...], swapped: bool, opt
     kind, found = read(like, "q").element, read(g, "g").element
     shown = (wanted[0], wanted[2], wanted[1]) if swapped else wanted
     if shape_of(g, "g") != shown:
-        raise InvalidProblemError(f"g must have shape {shown}, a number for each head and token, got {shape_of(g, 'g')}")
+        raise InvalidProblemError(
+            f"g must have shape {shown}, a number for each head and token, got {shape_of(g, 'g')}"
+        )
     if found not in (kind, kind.acc):
         raise InvalidProblemError(f"g must hold {kind} or {kind.acc}, got {found}; cast it first")
     if found is not kind.acc:

@@ -21,7 +21,7 @@ from ...layout.moves import copy, flip
 from ...layout.pad import pad
 from ...layout.triangle import tril
 from ...layout.views import reshape, unfold
-from ...reduce.vecdot import VecdotPlan, vecdot
+from ...reduce.vecdot import vecdot
 from ...softmax.masked_softmax import masked_softmax
 from ..layouts import is_swapped, swap
 from ..sparse.native_sparse_attention import lengths
@@ -59,7 +59,11 @@ def _by_group(x: Any, groups: int) -> Any:
 def _slopes(dy: Any, x: Any, weight: Any, preference: Any) -> tuple[Any, Any]:
     """dx: dy by the taps turned round, in and out exchanged; dweight: the sums of products with x, by place."""
     options = {"preference": preference}
-    (batch, heads, n, m), (_, ins, rows, cols), (before, after) = shape_of(x, "x"), shape_of(weight, "weight"), _sides(weight)
+    (batch, heads, n, m), (_, ins, rows, cols), (before, after) = (
+        shape_of(x, "x"),
+        shape_of(weight, "weight"),
+        _sides(weight),
+    )
     groups = heads // ins
     taps = permuted(_by_group(flip(weight, axis=(2, 3), **options), groups), (0, 2, 1, 3, 4), "weight")
     dx = copy(dy, **options) if 0 in shape_of(x, "x") else _summed(dy, taps, after, before, options)
@@ -84,8 +88,8 @@ def _taps(name: str, weight: Any, heads: int, kind: E, options: Options) -> Any:
     shape, found = shape_of(weight, name), read(weight, name).element
     if len(shape) != 4 or shape[0] != heads or 0 in shape or heads % shape[1]:
         raise InvalidProblemError(
-            f"{name} must have shape [{heads}, heads of a group, rows, columns], the heads of a group dividing {heads}, "
-            f"got {shape}"
+            f"{name} must have shape [{heads}, heads of a group, rows, columns], the heads of a group dividing "
+            f"{heads}, got {shape}"
         )
     if found not in (kind, kind.acc):
         raise InvalidProblemError(f"{name} must hold {kind} or {kind.acc}, got {found}; cast it first")

@@ -75,19 +75,22 @@ def path_attention(
     shape = (batch, keys[1], tokens, d_k)
     if keys != shape or not shape[1] or heads % shape[1] or values[:3] != shape[:3] or not d_k:
         raise InvalidProblemError(
-            f"q, k and v must be [B, H, N, D], [B, K, N, D] and [B, K, N, E], K dividing H, got {shape_of(held[0], 'q')}, "
-            f"{keys} and {values}"
+            "q, k and v must be [B, H, N, D], [B, K, N, D] and [B, K, N, E], K dividing H, got "
+            f"{shape_of(held[0], 'q')}, {keys} and {values}"
         )
     if found != shape:
         raise InvalidProblemError(f"w must have shape {shape} as k has, got {found}")
     kind = read(q, "q").element
-    if swapped:
-        if len(shape_of(beta, "beta")) == 3:
-            beta = permuted(beta, (0, 2, 1), "beta")
+    if swapped and len(shape_of(beta, "beta")) == 3:
+        beta = permuted(beta, (0, 2, 1), "beta")
     if shape_of(beta, "beta") != shape[:3]:
-        raise InvalidProblemError(f"beta must have shape {shape[:3]}, by heads and tokens, got {shape_of(beta, 'beta')}")
+        raise InvalidProblemError(
+            f"beta must have shape {shape[:3]}, by heads and tokens, got {shape_of(beta, 'beta')}"
+        )
     if read(beta, "beta").element not in (kind, kind.acc):
-        raise InvalidProblemError(f"beta must hold {kind} or {kind.acc}, got {read(beta, 'beta').element}; cast it first")
+        raise InvalidProblemError(
+            f"beta must hold {kind} or {kind.acc}, got {read(beta, 'beta').element}; cast it first"
+        )
     if read(beta, "beta").element is not kind.acc:
         beta = cast(beta, kind.acc, **options)
     tables = {}

@@ -22,7 +22,7 @@ from ...elementwise.cast import cast
 from ...indexing.take import take
 from ...layout.pad import pad
 from ...layout.views import part
-from ...scan.scan import cumsum  # type: ignore[attr-defined]  # made from a table
+from ...scan.scan import cumsum
 from ..cache.batch_indices_positions import batch_indices_positions
 from ..layouts import asked
 from ..sparse.block_select_attention import BlockSelectAttentionPlan, block_select_attention
@@ -59,8 +59,8 @@ def _lengths(q: Any, k: Any, v: Any, blocks: Any, bounds: Any) -> tuple[int, int
     shapes = [shape_of(x, name) for name, x in (("q", q), ("k", k), ("v", v), ("block_indices", blocks))]
     if any(len(shape) != 3 for shape in shapes) or len({shape[0] for shape in shapes}) > 1:
         raise InvalidProblemError(
-            "q, k, v and block_indices must be [total, heads, d], [total, kv_heads, d], [total, kv_heads, d] and [total, "
-            f"kv_heads, n], got {', '.join(map(str, shapes))}"
+            "q, k, v and block_indices must be [total, heads, d], [total, kv_heads, d], [total, kv_heads, d] and "
+            f"[total, kv_heads, n], got {', '.join(map(str, shapes))}"
         )
     shape, kind = shape_of(bounds, "cu_seqlens"), read(bounds, "cu_seqlens").element
     if len(shape) != 1 or not shape[0] or kind not in (E.I32, E.I64):
@@ -126,8 +126,9 @@ def block_select_attention_varlen(
     outs = each_of(out, 2 if return_lse else 1)
     places = _places(block_indices, cu_seqlens, tokens, batch, size, options)
     moved = [_moved(x, places.source, places.place, preference=preference) for x in (q, k, v)]
+    first, second, third = (_one(x, "x") for x in moved)
     made = block_select_attention(
-        *(_one(x, n) for x, n in zip(moved, "qkv", strict=True)), _one(places.blocks, "block_indices"), block_size=size,
+        first, second, third, _one(places.blocks, "block_indices"), block_size=size,
         scale=scale, is_causal=True, layout="bshd", return_lse=return_lse, **options,
     )  # fmt: skip
     y, lse = made if return_lse else (made, None)
@@ -157,7 +158,7 @@ def block_select_attention_varlen_backward(
     made = block_select_attention_backward(
         laid(q), laid(k), laid(v), _one(blocks, "block_indices"), laid(y), laid(lse, 1), laid(dy), laid(dlse, 1),
         block_size=size, scale=scale, is_causal=True, layout="bshd",
-        **{f"return_{name}": flag for name, flag in flags.items()}, **options,
+        return_dq=flags["dq"], return_dk=flags["dk"], return_dv=flags["dv"], **options,
     )  # fmt: skip
     made = made if isinstance(made, (tuple, list)) else (made,)
     back = [

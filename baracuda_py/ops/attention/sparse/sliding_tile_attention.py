@@ -54,12 +54,15 @@ def _windows(window: Any, heads: int, like: Any, stream: Any) -> tuple[bool, dic
         kind = read(window, "window").element
         if shape_of(window, "window") != (heads, 3) or str(kind) not in ("int32", "int64"):
             raise InvalidProblemError(
-                f"window must be three numbers, or [{heads}, 3] of int32 or int64, got {shape_of(window, 'window')} of {kind}"
+                f"window must be three numbers, or [{heads}, 3] of int32 or int64, got {shape_of(window, 'window')} of "
+                f"{kind}"
             )
         return True, {"w": window}
     if isinstance(window, (tuple, list)) and any(isinstance(one, (tuple, list)) for one in window):
         if len(window) != heads:
-            raise InvalidProblemError(f"window must be three numbers, or three for each of {heads} heads, got {len(window)}")
+            raise InvalidProblemError(
+                f"window must be three numbers, or three for each of {heads} heads, got {len(window)}"
+            )
         return True, {"w": from_host(np.array([_window(one) for one in window], np.int32), like, stream)}
     return False, {f"w{a}": w for a, w in enumerate(_window(window))}
 
@@ -74,9 +77,9 @@ def sliding_tile_attention(
 
     q, k and v [batch, heads, tokens, d] (k and v may have fewer heads), layout "bshd": heads and tokens exchanged. The
     tokens are those of `tiles` (frames, rows, columns) of tile_volume tokens each, tile after tile in row-major order,
-    and then text_length tokens that all see and that see all. window: three odd numbers of tiles, or such for each head,
-    as a tuple of tuples, which is copied to the device, or as an array [heads, 3]. At an edge the window moves inwards
-    and keeps its size; one as wide as its axis or wider sees all of it. With return_lse also log Σ exp.
+    and then text_length tokens that all see and that see all. window: three odd numbers of tiles, or such for each
+    head, as a tuple of tuples, which is copied to the device, or as an array [heads, 3]. At an edge the window moves
+    inwards and keeps its size; one as wide as its axis or wider sees all of it. With return_lse also log Σ exp.
 
     Sliding Tile Attention (arXiv:2502.04507; FastVideo's `sliding_tile_attention`, whose windows these are). Blocks of
     up to 128 by 128 tokens of which no pair is seen are left out, which cost nothing where blocks divide a tile: let
@@ -94,7 +97,8 @@ def sliding_tile_attention(
     for name, shape in zip("qkv", shapes, strict=True):
         if shape[along] != image + text:
             raise InvalidProblemError(
-                f"{name} must have {counts} tiles of {volume} and {text} tokens of text, {image + text}, got {shape[along]}"
+                f"{name} must have {counts} tiles of {volume} and {text} tokens of text, {image + text}, got "
+                f"{shape[along]}"
             )
     by_head, given = _windows(window, shapes[0][3 - along], q, stream)
     given |= {"volume": volume, "image": image}
