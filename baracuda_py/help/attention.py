@@ -9,6 +9,7 @@ k_cache, v_cache = (rng.standard_normal((6, 2, 4, 16), dtype=np.float32) for _ i
 page_table = np.array([[0, 2], [5, 1]], dtype=np.int32)
 lengths = np.array([7, 3], dtype=np.int32)
 """
+_STREAMS = f"{_RNG}x = rng.standard_normal((2, 6, 4, 16), dtype=np.float32)  # 4 streams\n"
 _HALF = f"{_QKV}q, k, v = (bc.cast(x, 'bfloat16') for x in (q, k, v))\n"
 
 ATTENTION: dict[str, str] = {
@@ -98,10 +99,49 @@ gates = [rng.random((1, 8, 256), dtype=np.float32) for _ in range(3)]
 y = bc.native_sparse_attention(q, k, v, *gates, selected=4, window=64)""",
     "moba_attention": f"""{_RNG}q, k, v = (rng.standard_normal((1, 4, 256, 16), dtype=np.float32) for _ in range(3))
 y = bc.moba_attention(q, k, v, block_size=64, top_k=2)""",
+    "forgetting_attention": f"""{_QKV}g = np.log(rng.uniform(0.9, 1, (1, 2, 8))).astype(np.float32)  # of the gates
+y = bc.forgetting_attention(q, k, v, g)""",
+    "multi_token_attention": f"""{_QKV}key_query = rng.standard_normal((2, 1, 3, 5), dtype=np.float32)
+heads = rng.standard_normal((2, 2, 1, 1), dtype=np.float32)
+y = bc.multi_token_attention(q, k, v, key_query, heads)""",
+    "path_attention": f"""{_QKV}w = bc.normalize(rng.standard_normal((1, 2, 8, 16), dtype=np.float32), axis=-1)
+beta = rng.uniform(0, 2, (1, 2, 8)).astype(np.float32)
+y = bc.path_attention(q, k, v, w, beta)""",
+    "hyper_connection_post": f"""{_STREAMS}y = rng.standard_normal((2, 6, 16), dtype=np.float32)  # what a layer made
+post, res = np.ones(4, np.float32), np.eye(4, dtype=np.float32)
+x = bc.hyper_connection_post(y, x, post, res)""",
+    "hyper_connection_pre": f"{_STREAMS}y = bc.hyper_connection_pre(x, np.full(4, 0.25, np.float32))",
+    "hyper_connection_weights": f"""{_STREAMS}alpha, beta = np.eye(4, 5, 1, dtype=np.float32), np.ones(4, np.float32)
+alpha[0, 0] = 1  # the layer reads the first stream, and all streams get what it makes
+fn, gn = rng.standard_normal((16, 5), dtype=np.float32), rng.standard_normal(16, dtype=np.float32)
+scale = np.float32([0.01])
+pre, post, res = bc.hyper_connection_weights(bc.layer_norm(x), alpha, beta, fn, gn, scale, scale)""",
+    "mhc_weights": f"""{_STREAMS}weight = rng.standard_normal((24, 64), dtype=np.float32)
+scale, bias = np.full(3, 0.01, np.float32), np.zeros(24, np.float32)
+pre, post, res = bc.mhc_weights(x, weight, scale, bias)
+x = bc.hyper_connection_post(bc.silu(bc.hyper_connection_pre(x, pre)), x, post, res)""",
+    "sinkhorn": f"{_RNG}y = bc.sinkhorn(rng.standard_normal((3, 4, 4), dtype=np.float32))",
     "block_select_attention": f"""{_RNG}shape = (1, 4, 128, 16)
 q, k, v = (rng.standard_normal(shape, dtype=np.float32) for _ in range(3))
 blocks = np.array([0, 1]).repeat(64)[None, None, :, None].repeat(4, 1)  # each query's own block of 64 keys
 y = bc.block_select_attention(q, k, v, blocks, is_causal=True)""",
+    "skip_softmax_attention": f"""{_RNG}q = rng.standard_normal((1, 4, 256, 16), dtype=np.float32)
+centres = rng.standard_normal((1, 4, 4, 16), dtype=np.float32)
+k, v = 3 * np.repeat(centres, 64, axis=2), rng.standard_normal((1, 4, 256, 16), dtype=np.float32)
+y = bc.skip_softmax_attention(q, k, v, threshold=1e-4)""",
+    "sliding_tile_attention": f"""{_RNG}shape = (1, 2, 3 * 2 * 4 * 16 + 7, 8)  # tiles of 16 tokens, and 7 of text
+q, k, v = (rng.standard_normal(shape, dtype=np.float32) for _ in range(3))
+y = bc.sliding_tile_attention(q, k, v, (3, 2, 4), 16, window=(3, 1, 3), text_length=7)""",
+    "block_select_attention_varlen": f"""{_RNG}shape = (160, 4, 16)
+q, k, v = (rng.standard_normal(shape, dtype=np.float32) for _ in range(3))
+cu_seqlens = np.array([0, 100, 160], dtype=np.int32)
+blocks = np.zeros((160, 4, 1), np.int32)  # the first block of the token's sequence
+y = bc.block_select_attention_varlen(q, k, v, blocks, cu_seqlens)""",
+    "block_select_attention_varlen_backward": f"""{_RNG}shape = (160, 4, 16)
+q, k, v, dy = (rng.standard_normal(shape, dtype=np.float32) for _ in range(4))
+lists = np.zeros((160, 4, 1), np.int32), np.array([0, 100, 160], dtype=np.int32)
+y, lse = bc.block_select_attention_varlen(q, k, v, *lists, return_lse=True)
+dq, dk, dv = bc.block_select_attention_varlen_backward(q, k, v, *lists, y, lse, dy)""",
     "block_select_attention_backward": f"""{_RNG}shape = (1, 4, 128, 16)
 q, k, v, dy = (rng.standard_normal(shape, dtype=np.float32) for _ in range(4))
 blocks = np.array([0, 1]).repeat(64)[None, None, :, None].repeat(4, 1)

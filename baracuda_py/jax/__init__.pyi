@@ -36,12 +36,15 @@ from baracuda_py import batch_ragged_prefill as batch_ragged_prefill
 from baracuda_py import block_importance as block_importance
 from baracuda_py import block_select_attention as block_select_attention
 from baracuda_py import block_select_attention_backward as block_select_attention_backward
+from baracuda_py import block_select_attention_varlen as block_select_attention_varlen
+from baracuda_py import block_select_attention_varlen_backward as block_select_attention_varlen_backward
 from baracuda_py import cascade_attention as cascade_attention
 from baracuda_py import cascade_merge_states as cascade_merge_states
 from baracuda_py import cascade_paged_attention as cascade_paged_attention
 from baracuda_py import copy_pages as copy_pages
 from baracuda_py import dot_product_attention as dot_product_attention
 from baracuda_py import flash_decoding as flash_decoding
+from baracuda_py import forgetting_attention as forgetting_attention
 from baracuda_py import hstu_attention as hstu_attention
 from baracuda_py import hstu_attention_backward as hstu_attention_backward
 from baracuda_py import indexer_k_append as indexer_k_append
@@ -56,11 +59,13 @@ from baracuda_py import mla_sparse as mla_sparse
 from baracuda_py import mla_sparse_fp8 as mla_sparse_fp8
 from baracuda_py import moba_attention as moba_attention
 from baracuda_py import multi_head_attention_forward as multi_head_attention_forward
+from baracuda_py import multi_token_attention as multi_token_attention
 from baracuda_py import native_sparse_attention as native_sparse_attention
 from baracuda_py import neighborhood_attention as neighborhood_attention
 from baracuda_py import paged_kv_append as paged_kv_append
 from baracuda_py import paged_kv_append_fp8 as paged_kv_append_fp8
 from baracuda_py import paged_kv_append_quantized as paged_kv_append_quantized
+from baracuda_py import path_attention as path_attention
 from baracuda_py import qk_norm_rope as qk_norm_rope
 from baracuda_py import qk_norm_rope_append as qk_norm_rope_append
 from baracuda_py import qk_norm_rope_backward as qk_norm_rope_backward
@@ -76,6 +81,8 @@ from baracuda_py import sdpa_block_sparse as sdpa_block_sparse
 from baracuda_py import sdpa_block_sparse_backward as sdpa_block_sparse_backward
 from baracuda_py import sdpa_variable_block_sparse as sdpa_variable_block_sparse
 from baracuda_py import sdpa_variable_block_sparse_backward as sdpa_variable_block_sparse_backward
+from baracuda_py import skip_softmax_attention as skip_softmax_attention
+from baracuda_py import sliding_tile_attention as sliding_tile_attention
 from baracuda_py import triangle_attention as triangle_attention
 from baracuda_py import triangle_multiplication as triangle_multiplication
 from baracuda_py import triangle_multiplicative_update as triangle_multiplicative_update
@@ -637,6 +644,9 @@ from baracuda_py import grouped_gemm_epilogue as grouped_gemm_epilogue
 from baracuda_py import grouped_inner_gemm as grouped_inner_gemm
 from baracuda_py import grouped_inner_gemm_backward as grouped_inner_gemm_backward
 from baracuda_py import grouped_mm as grouped_mm
+from baracuda_py import hyper_connection_post as hyper_connection_post
+from baracuda_py import hyper_connection_pre as hyper_connection_pre
+from baracuda_py import hyper_connection_weights as hyper_connection_weights
 from baracuda_py import kron as kron
 from baracuda_py import linear as linear
 from baracuda_py import linear_swiglu as linear_swiglu
@@ -649,6 +659,7 @@ from baracuda_py import matmul_tc_bf16 as matmul_tc_bf16
 from baracuda_py import matmul_tc_bf16_async as matmul_tc_bf16_async
 from baracuda_py import matrix_power as matrix_power
 from baracuda_py import matvec as matvec
+from baracuda_py import mhc_weights as mhc_weights
 from baracuda_py import mm as mm
 from baracuda_py import multi_dot as multi_dot
 from baracuda_py import multi_gemm as multi_gemm
@@ -1298,6 +1309,7 @@ from baracuda_py import log_softmax as log_softmax
 from baracuda_py import masked_log_softmax as masked_log_softmax
 from baracuda_py import masked_softmax as masked_softmax
 from baracuda_py import masked_softmax_backward as masked_softmax_backward
+from baracuda_py import sinkhorn as sinkhorn
 from baracuda_py import softmax as softmax
 from baracuda_py import softmax_backward as softmax_backward
 from baracuda_py import softmin as softmin

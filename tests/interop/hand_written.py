@@ -474,6 +474,17 @@ GIVEN: dict[str, Callable[[], Call]] = {
         ],
         {},
     ),
+    "block_select_attention_varlen": lambda: (
+        [*(made(20, 2, 8, seed=i) for i in range(3)), np.zeros((20, 2, 1), np.int32), np.array([0, 7, 20])],
+        {"block_size": 8},
+    ),
+    "block_select_attention_varlen_backward": lambda: (
+        [
+            *(made(20, 2, 8, seed=i) for i in range(3)), np.zeros((20, 2, 1), np.int32), np.array([0, 7, 20]),
+            made(20, 2, 8), made(2, 20), made(20, 2, 8, seed=4),
+        ],
+        {"block_size": 8},
+    ),
     "block_importance": lambda: (
         [made(1, 2, 64, 16), made(1, 2, 3, 16, seed=1), np.full((1, 2, 64), 2.0, np.float32)],
         {"block_size": 16},
@@ -487,6 +498,18 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "rope_varlen": lambda: ([made(7, 4, 16), np.array([0, 3, 7], np.int32), made(7, 2, 16, seed=1)], {}),
     "rope_varlen_backward": lambda: ([made(7, 4, 16), np.array([0, 3, 7], np.int32), made(7, 2, 16, seed=1)], {}),
     "moba_attention": lambda: (_heads(3, 64), {"block_size": 16, "top_k": 2}),
+    "forgetting_attention": lambda: ([*_heads(3), -np.abs(made(1, 2, 8, seed=3))], {}),
+    "hyper_connection_post": lambda: ([made(3, 6), made(3, 4, 6, seed=1), made(3, 4), made(3, 4, 4, seed=2)], {}),
+    "hyper_connection_pre": lambda: ([made(3, 4, 6), made(3, 4, seed=1)], {}),
+    "hyper_connection_weights": lambda: (
+        [made(3, 4, 6), made(4, 5), made(4), made(6, 5), made(6), made(1, seed=1), made(1, seed=2)], {},
+    ),
+    "mhc_weights": lambda: ([made(3, 4, 6), made(24, 24, seed=1), made(3), made(24, seed=2)], {"iterations": 3}),
+    "sinkhorn": lambda: ([made(3, 4, 4), 3], {}),
+    "multi_token_attention": lambda: ([*_heads(3), made(2, 1, 2, 3, seed=3), made(2, 2, 1, 1, seed=4)], {}),
+    "path_attention": lambda: ([*_heads(4), np.abs(made(1, 2, 8, seed=4)), -np.abs(made(1, 2, 8, seed=5))], {}),
+    "skip_softmax_attention": lambda: ([*_heads(3, 64), 1e-4], {"block_size": 16}),
+    "sliding_tile_attention": lambda: ([*_heads(3, 71), (2, 1, 4), 8, (1, 1, 3)], {"text_length": 7}),
     "sdpa_variable_block_sparse": lambda: ([*_heads(3, 64), *_variable_blocks()], {}),
     "sdpa_variable_block_sparse_backward": lambda: (
         [*_heads(3, 64), *_variable_blocks(), made(1, 2, 64, 16), made(1, 2, 64), made(1, 2, 64, 16, seed=4)],

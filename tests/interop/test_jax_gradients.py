@@ -200,6 +200,7 @@ def test_forward_mode_is_refused() -> None:
         jax.jvp(bj.rms_norm, (x,), (x,))
 
 
+BOUNDS = np.array([0, 2, 5], np.int32)
 INDEX = np.array([[0, 1, 1, 0], [2, 0, 0, 1], [1, 1, 2, 2]], np.int32)
 
 
@@ -214,6 +215,19 @@ INDEX = np.array([[0, 1, 1, 0], [2, 0, 0, 1], [1, 1, 2, 2]], np.int32)
         (lambda x: bj.detrend(x, 1, bp=3), [(2, 7)]),
         (lambda q, k, v, b: bj.triangle_attention(q, k, v, b), [(1, 3, 2, 4, 8)] * 3 + [(1, 1, 2, 4, 4)]),
         (lambda a, b: bj.triangle_multiplication(a, b, "incoming"), [(1, 3, 3, 2)] * 2),
+        (lambda q, k, v, g: bj.forgetting_attention(q, k, v, g), [(1, 2, 5, 8)] * 3 + [(1, 2, 5)]),
+        (lambda q, k, v, a, c: bj.multi_token_attention(q, k, v, a, c),
+         [(1, 2, 5, 8)] * 3 + [(2, 1, 2, 3), (2, 2, 1, 1)]),
+        (lambda q, k, v, w, b: bj.path_attention(q, k, v, w, b), [(1, 2, 5, 4)] * 4 + [(1, 2, 5)]),
+        (lambda q, k, v: bj.block_select_attention_varlen(q, k, v, INDEX.reshape(6, 2, 1), BOUNDS, block_size=2),
+         [(6, 2, 8)] * 3),
+        (lambda q, k, v: bj.skip_softmax_attention(q, k, v, 1e-12, block_size=2), [(1, 2, 5, 8)] * 3),
+        (lambda q, k, v: bj.sliding_tile_attention(q, k, v, (3, 1, 1), 2, (1, 1, 1)), [(1, 2, 6, 8)] * 3),
+        (lambda x, p: bj.hyper_connection_pre(x, p), [(3, 4, 6), (3, 4)]),
+        (lambda y, x, p, r: bj.hyper_connection_post(y, x, p, r), [(3, 6), (3, 4, 6), (4,), (3, 4, 4)]),
+        (lambda x, w, s, b: bj.mhc_weights(x, w, s, b, iterations=3), [(3, 2, 4), (8, 8), (3,), (8,)]),
+        (lambda x: bj.sinkhorn(x, 3), [(2, 4, 4)]),
+        (lambda x, *more: bj.hyper_connection_weights(x, *more), [(3, 2, 4), (2, 3), (2,), (4, 3), (4,), (1,), (1,)]),
         (lambda x, y: bj.cdist(x, y, p=3.0), [(4, 5), (3, 5)]), (lambda x, y: bj.dist(x, y), [(4, 5), (5,)]),
         (lambda x, y: bj.pairwise_distance(x, y, p=1), [(4, 5), (4, 5)]),
         (lambda x, y: bj.cosine_similarity(x, y), [(4, 5), (4, 5)]),

@@ -22,6 +22,7 @@ from ....schedules.attention.score_terms import drop_probability
 from ..score_terms import ALIGNMENTS, ScoreTerms, batches, kept, restored, scores, weighted
 from ....core.benchmark import Benchmark, EAGER, FLOPS
 from ..in_torch import attention, terms
+from .head_windows import by_head, head_windows, refuse_formulas
 
 SCORES = "batch_size num_heads query_len key_len"
 
@@ -198,8 +199,8 @@ _call = functional(FlashSdpaPlan, layouts=TURNED)
 @entry(FlashSdpaPlan)
 def flash_sdpa(
     q: Any, k: Any, v: Any, mask: Any = None, slopes: Any = None, sinks: Any = None, *, scale: float | None = None,
-    is_causal: bool = False, causal_alignment: str = "top_left", window_left: int | None = None,
-    window_right: int | None = None, softcap: float = 0.0, dropout_p: float = 0.0, seed: Any = None, offset: Any = 0,
+    is_causal: bool = False, causal_alignment: str = "top_left", window_left: Any = None,
+    window_right: Any = None, softcap: float = 0.0, dropout_p: float = 0.0, seed: Any = None, offset: Any = 0,
     score: Any = None, layout: str = "bhsd", return_lse: bool = False, out: Any = None, stream: Any = None,
     preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
@@ -208,7 +209,9 @@ def flash_sdpa(
     layout "bhsd": q is [batch, heads, queries, d]; "bshd": [batch, queries, heads, d], no array is copied.
     mask broadcasts to [batch, heads, queries, keys] in either layout: bool (True is seen) or added to the scores.
     Query i stands at key position i + shift, shift 0 or (causal_alignment "bottom_right") keys - queries, and sees the
-    keys from window_left before to window_right after it. softcap: s = softcap tanh(s / softcap), on tensor cores by
+    keys from window_left before to window_right after it: numbers, or one for each head, as a tuple (None for no
+    bound), which is copied to the device, or as an array [heads] of int32 or int64 (below 0 for none); then a mask's
+    formula says so, with gradients of q, k and v alone. softcap: s = softcap tanh(s / softcap), on tensor cores by
     the hardware's tanh (2^-11). slopes [heads] or [batch, heads] (ALiBi): s -= slopes |i + shift - j|. sinks [heads]:
     logits that join the sum without a value. dropout_p of the weights become 0, by the Philox stream (seed, offset):
     a seed is needed but for torch tensors, whose device's generator of torch gives one; in JAX key= stands for both.
@@ -224,6 +227,8 @@ def flash_sdpa(
         "return_lse": return_lse,
     }  # fmt: skip
     if score is not None or type(mask) is str or callable(mask):
+        if by_head(window_left) or by_head(window_right):
+            raise refuse_formulas()
         made, mask = formulas(score, mask)
         return made(
             q, k, v, mask, slopes, sinks, **facts, **unknown, layout=layout, out=out, stream=stream,
@@ -231,6 +236,9 @@ def flash_sdpa(
         )  # fmt: skip
     if unknown:
         raise unexpected(flash_sdpa, unknown)
+    if by_head(window_left) or by_head(window_right):
+        made, facts = head_windows(q, k, facts, layout, stream, preference)
+        return made(q, k, v, mask, slopes, sinks, **facts, layout=layout, out=out, stream=stream, preference=preference)
     return _call(q, k, v, mask, slopes, sinks, **facts, layout=layout, out=out, stream=stream, preference=preference)
 
 

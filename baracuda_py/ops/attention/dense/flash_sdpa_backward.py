@@ -19,6 +19,7 @@ from ....schedules.attention.dense.backward import DENSE, ROWS
 from ....schedules.attention.dense.backward_simt import simt_row
 from .flash_sdpa import SCORES, FlashSdpaDescriptor, attention_case, formulas, terms_case
 from .flash_sdpa import reference as forward
+from .head_windows import by_head, head_windows, refuse_formulas
 from ..layouts import Layouts, asked
 from ..score_terms import (
     batches, biases, distance, finite, give_forward, grouped, kept, replayed, restored, rests, scores, shared,
@@ -179,7 +180,7 @@ _call = functional(FlashSdpaBackwardPlan, layouts=TURNED)
 def flash_sdpa_backward(
     q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, mask: Any = None, slopes: Any = None, sinks: Any = None,
     dlse: Any = None, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = "top_left",
-    window_left: int | None = None, window_right: int | None = None, softcap: float = 0.0, dropout_p: float = 0.0,
+    window_left: Any = None, window_right: Any = None, softcap: float = 0.0, dropout_p: float = 0.0,
     seed: Any = None, offset: Any = 0, score: Any = None, layout: str = "bhsd", return_dq: bool = True,
     return_dk: bool = True, return_dv: bool = True, return_dmask: bool = False, return_dslopes: bool = False,
     return_dsinks: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
@@ -190,7 +191,7 @@ def flash_sdpa_backward(
     Facts, seed and offset are the forward's. Arrays in `layout` as there, lse [batch, heads, queries] in either. dlse
     is the gradient that reaches lse: ds = p (dy vᵀ - rowsum(dy y) + dlse), where the row sees a key. dmask,
     dslopes and dsinks have the shapes of what they are the gradients of, summed where that broadcasts. A boolean mask
-    has none. score and mask may be formulas, as there; then dq, dk and dv are made,
+    has none. score and mask may be formulas, or windows be by head, as there; then dq, dk and dv are made,
     and of a table `bias` that the score has a derivative by dbias where return_dbias is True.
     """
     facts = {
@@ -199,8 +200,17 @@ def flash_sdpa_backward(
         "return_dq": return_dq, "return_dk": return_dk, "return_dv": return_dv,
     }  # fmt: skip
     others = asked({"dmask": return_dmask, "dslopes": return_dslopes, "dsinks": return_dsinks})
-    if score is not None or type(mask) is str or callable(mask):
-        made, mask = formulas(score, mask)
+    heads = by_head(window_left) or by_head(window_right)
+    is_formula = score is not None or type(mask) is str or callable(mask)
+    if heads or is_formula:
+        if heads and is_formula:
+            raise refuse_formulas()
+        if heads and unknown:
+            raise unexpected(flash_sdpa_backward, unknown)
+        if heads:
+            made, facts = head_windows(q, k, facts, layout, stream, preference)
+        else:
+            made, mask = formulas(score, mask)
         more = {f"return_{name}": True for name, flag in others.items() if flag}
         return made.backward(
             q, k, v, y, lse, dy, mask, slopes, sinks, dlse, **facts, **more, **unknown, layout=layout, out=out,
