@@ -3421,7 +3421,7 @@ def matmul_tc_bf16(a: Array, b: Array, *, out: Out = None, stream: Stream = None
 def matmul_tc_bf16_async(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a @ b in float32 of bfloat16 operands on tensor cores: `matmul` with its shapes."""
 def matrix_power(a: Array, n: int, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """a @ a @ … of n times the square matrices a […, m, m] (torch.linalg.matrix_power), n >= 0."""
+    """a @ a @ … of n times the square matrices a […, m, m] (torch.linalg.matrix_power)."""
 def matvec(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[…, i] = the sum of a[…, i, k] b[…, k], other axes broadcast (numpy.matvec): `matmul` with stacks of vectors."""
 def mm(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
@@ -4151,6 +4151,10 @@ def eigh(a: Array, UPLO: str = 'L', *, return_info: bool = False, out: Out = Non
     """(w, v) with a = v diag(w) vᴴ, of Hermitian matrices, w ascending (torch.linalg.eigh, numpy.linalg.eigh)."""
 def eigvalsh(a: Array, UPLO: str = 'L', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """w, the eigenvalues of Hermitian matrices, ascending (torch.linalg.eigvalsh, numpy.linalg.eigvalsh)."""
+def expm(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`matrix_exp` by SciPy's name (scipy.linalg.expm, jax.scipy.linalg.expm)."""
+def expm_frechet(a: Array, e: Array, *, compute_expm: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(exp(a), L): L is the derivative of exp at a along e (scipy.linalg.expm_frechet, jax.scipy.linalg)."""
 def geqrf(a: Array, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """y: R on and above the diagonal, below it the reflectors v of H = I - tau v vᴴ (v is 1 on it); A = H₁ H₂ … R."""
 def householder_product(a: A, tau: Array, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
@@ -4177,16 +4181,24 @@ def lu_solve(lu: Array, pivots: Array, b: Array, *, left: bool = True, adjoint: 
     """x with A x = b, A by its factors from `lu_factor` (torch.linalg.lu_solve)."""
 def lu_unpack(lu: Array, pivots: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(P, L, U) of what `lu_factor` returns (torch.lu_unpack)."""
+def matrix_exp(a: Array, squarings: int = 32, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """exp(a) = I + a + a² / 2 + … of square matrices (torch.linalg.matrix_exp, scipy.linalg.expm)."""
 def matrix_norm(a: Array, ord: Any = 'fro', *, axis: int | Sequence[int] = ..., keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The norm of matrices along two axes (torch.linalg.matrix_norm, numpy.linalg.matrix_norm)."""
 def matrix_rank(a: Array, *, atol: Any = None, rtol: Any = None, hermitian: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """How many singular values of matrices are above max(atol, rtol σ₁), int64 (torch.linalg.matrix_rank)."""
 def orgqr(a: Array, tau: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`householder_product` by LAPACK's name (torch.orgqr), of complex numbers, too."""
+def ormqr(a: Array, tau: Array, other: Array, left: bool = True, transpose: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Q other, or Qᴴ other with `transpose`; other Q (Qᴴ) where not `left` (torch.ormqr, jax.lax.linalg.ormqr)."""
+def pca_lowrank(a: Array, q: int | None = None, center: bool = True, niter: int = 2, *, seed: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(U, S, V) of principal components: `svd_lowrank` of a less the mean of its rows (torch.pca_lowrank)."""
 def pinv(a: Array, *, atol: Any = None, rtol: Any = None, hermitian: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """V Σ⁺ Uᴴ, the pseudo-inverses of matrices (torch.linalg.pinv); Σ⁺ is 1 / σ above max(atol, rtol σ₁), else 0."""
 def qr(a: Array, mode: str = 'reduced', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(q, r) with a = q r, q of orthonormal columns and r upper triangular (torch.linalg.qr, numpy.linalg.qr)."""
+def qr_multiply(a: Array, c: Array, mode: str = 'right', *, conjugate: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(c Q, R), or (Q c, R) of mode 'left', with a = Q R reduced (scipy.linalg.qr_multiply, jax.scipy.linalg)."""
 def slogdet(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(sign, logabsdet): det(A) = sign · exp(logabsdet), which stays in range (torch.linalg.slogdet, numpy's)."""
 def solve(a: Array, b: Array, *, left: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -4197,6 +4209,8 @@ def solve_triangular(a: Array, b: Array, *, upper: bool, left: bool = True, unit
     """x with op(A) x = b, or x op(A) = b where not `left`, A a triangle of a (torch.linalg.solve_triangular)."""
 def svd(a: Array, full_matrices: bool = True, *, return_info: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(u, s, vh) with a = u diag(s) vh, s >= 0 descending (torch.linalg.svd, numpy.linalg.svd)."""
+def svd_lowrank(a: Array, q: int | None = 6, niter: int = 2, M: Array | None = None, *, seed: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(U, S, V) with a ≈ U diag(S) Vᴴ of the q largest singular values, about (torch.svd_lowrank)."""
 def svdvals(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """s, the singular values of matrices, descending (torch.linalg.svdvals, numpy.linalg.svdvals)."""
 def tensorinv(a: Array, ind: int = 2, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

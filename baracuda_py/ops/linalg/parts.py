@@ -9,9 +9,11 @@ import numpy as np
 
 from ...calls.interpreters import innermost, recorder
 from ...core import config
-from ...core.arrays import read, to_numpy
+from ...core.arrays import read
+from ...core.dump import on_host
 from ...core.errors import InvalidProblemError, SingularMatrixError
 from ...core.views import broadcast, cut, shape_of, transposed, without_axes
+from ...interop.packages import package_name
 from ..elementwise.complex_unary import conj
 from ..gemm.matmul import matmul
 from ..reduce.norm import sum_to_size
@@ -86,7 +88,7 @@ def refuse_singular(name: str, info: Any, what: str) -> None:
         return
     if not (host or config.get("BARACUDA_CHECK")):
         return
-    found = np.asarray(info if host else to_numpy(info))
+    found = on_host(info, package_name(type(info)))  # each launch was waited for: see BARACUDA_CHECK
     bad = np.argwhere(found != 0)
     if bad.size or (found.ndim == 0 and found != 0):
         first: Sequence[int] = tuple(int(i) for i in bad[0])
