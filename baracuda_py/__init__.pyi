@@ -541,6 +541,9 @@ from .ops.linalg.svd import SvdPlan as SvdPlan
 from .ops.linalg.triangular_solve import TriangularSolveArgs as TriangularSolveArgs
 from .ops.linalg.triangular_solve import TriangularSolveDescriptor as _TriangularSolveDescriptor
 from .ops.linalg.triangular_solve import TriangularSolvePlan as TriangularSolvePlan
+from .ops.linalg.tridiagonal_solve import TridiagonalSolveArgs as TridiagonalSolveArgs
+from .ops.linalg.tridiagonal_solve import TridiagonalSolveDescriptor as _TridiagonalSolveDescriptor
+from .ops.linalg.tridiagonal_solve import TridiagonalSolvePlan as TridiagonalSolvePlan
 # ops.loss
 from .ops.loss.cross_entropy import CrossEntropyLossArgs as CrossEntropyLossArgs
 from .ops.loss.cross_entropy import CrossEntropyLossDescriptor as _CrossEntropyLossDescriptor
@@ -4129,6 +4132,9 @@ class SvdDescriptor(_SvdDescriptor):
 class TriangularSolveDescriptor(_TriangularSolveDescriptor):
     """a is matrices [*batch_shape, n, n], b and x are [*batch_shape, n, k]."""
     def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., n: SupportsIndex, k: SupportsIndex, upper: bool = False, unit: bool = False, conjugate: bool = False, element: DType) -> None: ...
+class TridiagonalSolveDescriptor(_TridiagonalSolveDescriptor):
+    """dl, d and du are the diagonals [*batch_shape, n] of matrices, b and x are [*batch_shape, n, k]."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., n: SupportsIndex, k: SupportsIndex, element: DType) -> None: ...
 def cho_factor(a: Array, lower: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(c, lower): Cholesky factors for `cho_solve` (scipy.linalg.cho_factor), with zeros beyond; see `cholesky`."""
 def cho_solve(c_and_lower: Any, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -4149,6 +4155,8 @@ def det(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPre
     """The determinants of matrices [..., n, n], by LU factors (torch.linalg.det, numpy.linalg.det); 1 of n = 0."""
 def eigh(a: Array, UPLO: str = 'L', *, return_info: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(w, v) with a = v diag(w) vᴴ, of Hermitian matrices, w ascending (torch.linalg.eigh, numpy.linalg.eigh)."""
+def eigh_tridiagonal(d: Array, e: Array, *, eigvals_only: bool = False, select: str = 'a', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(w, v) of Hermitian tridiagonal matrices (scipy.linalg.eigh_tridiagonal, jax.scipy.linalg); or w alone."""
 def eigvalsh(a: Array, UPLO: str = 'L', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """w, the eigenvalues of Hermitian matrices, ascending (torch.linalg.eigvalsh, numpy.linalg.eigvalsh)."""
 def expm(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -4219,6 +4227,8 @@ def tensorsolve(a: Array, b: Array, dims: Any = None, *, out: Out = None, stream
     """x with tensordot(a, x, x.ndim) = b (torch.linalg.tensorsolve, numpy.linalg.tensorsolve)."""
 def triangular_solve(a: Array, b: Array, *, left_side: bool = False, lower: bool = False, transpose_a: bool = False, conjugate_a: bool = False, unit_diagonal: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`solve_triangular` by JAX's words: x op(A) = b, or op(A) x = b with `left_side` (jax.lax.linalg)."""
+def tridiagonal_solve(dl: Array, d: Array, du: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with A x = b, A of three diagonals (jax.lax.linalg.tridiagonal_solve; LAPACK gtsv)."""
 # ops.loss
 class CrossEntropyLossDescriptor(_CrossEntropyLossDescriptor):
     """logits (*batch_shape, num_classes), targets batch_shape; the loss has shape () or, with 'none', batch_shape."""

@@ -815,6 +815,7 @@ from baracuda_py import cholesky_solve as cholesky_solve
 from baracuda_py import cond as cond
 from baracuda_py import det as det
 from baracuda_py import eigh as eigh
+from baracuda_py import eigh_tridiagonal as eigh_tridiagonal
 from baracuda_py import eigvalsh as eigvalsh
 from baracuda_py import expm as expm
 from baracuda_py import expm_frechet as expm_frechet
@@ -850,6 +851,7 @@ from baracuda_py import svdvals as svdvals
 from baracuda_py import tensorinv as tensorinv
 from baracuda_py import tensorsolve as tensorsolve
 from baracuda_py import triangular_solve as triangular_solve
+from baracuda_py import tridiagonal_solve as tridiagonal_solve
 # ops.loss
 from baracuda_py import adaptive_log_softmax_with_loss as adaptive_log_softmax_with_loss
 from baracuda_py import binary_cross_entropy as binary_cross_entropy
