@@ -517,6 +517,9 @@ from .ops.linalg.cholesky import CholeskyPlan as CholeskyPlan
 from .ops.linalg.cholesky_backward import CholeskyBackwardArgs as CholeskyBackwardArgs
 from .ops.linalg.cholesky_backward import CholeskyBackwardDescriptor as _CholeskyBackwardDescriptor
 from .ops.linalg.cholesky_backward import CholeskyBackwardPlan as CholeskyBackwardPlan
+from .ops.linalg.eig import EigArgs as EigArgs
+from .ops.linalg.eig import EigDescriptor as _EigDescriptor
+from .ops.linalg.eig import EigPlan as EigPlan
 from .ops.linalg.eigh import EighArgs as EighArgs
 from .ops.linalg.eigh import EighDescriptor as _EighDescriptor
 from .ops.linalg.eigh import EighPlan as EighPlan
@@ -4108,6 +4111,9 @@ class CholeskyBackwardDescriptor(_CholeskyBackwardDescriptor):
 class CholeskyDescriptor(_CholeskyDescriptor):
     """a and y are matrices [*batch_shape, n, n], info [*batch_shape]."""
     def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., n: SupportsIndex, upper: bool = False, element: DType) -> None: ...
+class EigDescriptor(_EigDescriptor):
+    """a and v are matrices [*batch_shape, n, n], w is [*batch_shape, n], info [*batch_shape]."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., n: SupportsIndex, element: DType) -> None: ...
 class EighDescriptor(_EighDescriptor):
     """a and v are matrices [*batch_shape, n, n], w [*batch_shape, n] holds real numbers, info is [*batch_shape]."""
     def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., n: SupportsIndex, upper: bool = False, element: DType) -> None: ...
@@ -4153,10 +4159,14 @@ def cond(a: Array, p: Any = None, *, out: Out = None, stream: Stream = None, pre
     """The condition numbers of matrices, by a norm of `matrix_norm` (torch.linalg.cond, numpy.linalg.cond)."""
 def det(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The determinants of matrices [..., n, n], by LU factors (torch.linalg.det, numpy.linalg.det); 1 of n = 0."""
+def eig(a: Array, *, return_info: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(w, v) with a v = v diag(w), of general matrices (torch.linalg.eig, numpy.linalg.eig)."""
 def eigh(a: Array, UPLO: str = 'L', *, return_info: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(w, v) with a = v diag(w) vᴴ, of Hermitian matrices, w ascending (torch.linalg.eigh, numpy.linalg.eigh)."""
 def eigh_tridiagonal(d: Array, e: Array, *, eigvals_only: bool = False, select: str = 'a', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(w, v) of Hermitian tridiagonal matrices (scipy.linalg.eigh_tridiagonal, jax.scipy.linalg); or w alone."""
+def eigvals(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """w, the eigenvalues of general matrices, complex (torch.linalg.eigvals, numpy.linalg.eigvals)."""
 def eigvalsh(a: Array, UPLO: str = 'L', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """w, the eigenvalues of Hermitian matrices, ascending (torch.linalg.eigvalsh, numpy.linalg.eigvalsh)."""
 def expm(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

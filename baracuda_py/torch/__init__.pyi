@@ -814,8 +814,10 @@ from baracuda_py import cholesky_inverse as cholesky_inverse
 from baracuda_py import cholesky_solve as cholesky_solve
 from baracuda_py import cond as cond
 from baracuda_py import det as det
+from baracuda_py import eig as eig
 from baracuda_py import eigh as eigh
 from baracuda_py import eigh_tridiagonal as eigh_tridiagonal
+from baracuda_py import eigvals as eigvals
 from baracuda_py import eigvalsh as eigvalsh
 from baracuda_py import expm as expm
 from baracuda_py import expm_frechet as expm_frechet
