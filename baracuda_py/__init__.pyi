@@ -4141,6 +4141,10 @@ class TriangularSolveDescriptor(_TriangularSolveDescriptor):
 class TridiagonalSolveDescriptor(_TridiagonalSolveDescriptor):
     """dl, d and du are the diagonals [*batch_shape, n] of matrices, b and x are [*batch_shape, n, k]."""
     def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., n: SupportsIndex, k: SupportsIndex, element: DType) -> None: ...
+def bicgstab(A: Any, b: Array, x0: Array | None = None, *, tol: float = 1e-05, atol: float = 0.0, maxiter: int | None = None, M: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x, info) with A x ≈ b of any A, by stabilised biconjugate gradients (jax.scipy.sparse.linalg.bicgstab)."""
+def cg(A: Any, b: Array, x0: Array | None = None, *, tol: float = 1e-05, atol: float = 0.0, maxiter: int | None = None, M: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x, info) with A x ≈ b of a Hermitian positive definite A, by conjugate gradients (jax.scipy.sparse.linalg.cg)."""
 def cho_factor(a: Array, lower: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(c, lower): Cholesky factors for `cho_solve` (scipy.linalg.cho_factor), with zeros beyond; see `cholesky`."""
 def cho_solve(c_and_lower: Any, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -4175,6 +4179,8 @@ def expm_frechet(a: Array, e: Array, *, compute_expm: bool = True, out: Out = No
     """(exp(a), L): L is the derivative of exp at a along e (scipy.linalg.expm_frechet, jax.scipy.linalg)."""
 def geqrf(a: Array, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """y: R on and above the diagonal, below it the reflectors v of H = I - tau v vᴴ (v is 1 on it); A = H₁ H₂ … R."""
+def gmres(A: Any, b: Array, x0: Array | None = None, *, tol: float = 1e-05, atol: float = 0.0, restart: int = 20, maxiter: int | None = None, M: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x, info) with A x ≈ b of any A, by generalised minimal residuals (jax.scipy.sparse.linalg.gmres)."""
 def householder_product(a: A, tau: Array, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """q = the first n columns of H₁ H₂ … Hₖ, Hᵢ = I - tauᵢ vᵢ vᵢᴴ, vᵢ below a's diagonal, 1 on it (LAPACK orgqr)."""
 def inv(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

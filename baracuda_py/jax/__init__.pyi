@@ -815,6 +815,8 @@ from baracuda_py import vstack as vstack
 from baracuda_py import write_at as write_at
 from baracuda_py import write_slice as write_slice
 # ops.linalg
+from baracuda_py import bicgstab as bicgstab
+from baracuda_py import cg as cg
 from baracuda_py import cho_factor as cho_factor
 from baracuda_py import cho_solve as cho_solve
 from baracuda_py import cholesky as cholesky
@@ -832,6 +834,7 @@ from baracuda_py import eigvalsh as eigvalsh
 from baracuda_py import expm as expm
 from baracuda_py import expm_frechet as expm_frechet
 from baracuda_py import geqrf as geqrf
+from baracuda_py import gmres as gmres
 from baracuda_py import householder_product as householder_product
 from baracuda_py import inv as inv
 from baracuda_py import inv_ex as inv_ex
