@@ -4189,8 +4189,12 @@ def inv_ex(a: Array, *, out: Out = None, stream: Stream = None, preference: Plan
     """(inverse, info) of `inv`: info, int32 [...], is 0, or k where U[k, k] is exactly 0 (torch.linalg.inv_ex)."""
 def inverse(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`inv` by its older name (torch.inverse)."""
+def lobpcg(A: Array, k: int | None = None, B: Array | None = None, X: Array | None = None, n: int | None = None, iK: Array | None = None, niter: int | None = None, tol: float | None = None, largest: bool = True, *, seed: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(E, X) with A X ≈ X diag(E), or A X ≈ B X diag(E): k eigenvalues, largest first, or smallest (torch.lobpcg)."""
 def logdet(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """log det(A) of matrices [..., n, n] (torch.logdet): NaN of a negative determinant, -inf of 0."""
+def logm(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The principal logarithm x of matrices, exp(x) = a (scipy.linalg.logm)."""
 def lstsq(a: Array, b: Array, *, rtol: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(x, residuals, rank, s): x of the least |x| among those of the least |a x - b| (torch.linalg.lstsq, 'gelsd')."""
 def lu(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -4229,8 +4233,12 @@ def solve(a: Array, b: Array, *, left: bool = True, out: Out = None, stream: Str
     """x with A x = b, or x A = b where not `left` (torch.linalg.solve, numpy.linalg.solve)."""
 def solve_ex(a: Array, b: Array, *, left: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(x, info) of `solve`: info, int32 [...], is 0, or k where U[k, k] is exactly 0 (torch.linalg.solve_ex)."""
+def solve_sylvester(a: Array, b: Array, q: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with a x + x b = q (scipy.linalg.solve_sylvester, jax.scipy.linalg), for matrices that `eig` makes diagonal."""
 def solve_triangular(a: Array, b: Array, *, upper: bool, left: bool = True, unitriangular: bool = False, trans: Any = 'n', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with op(A) x = b, or x op(A) = b where not `left`, A a triangle of a (torch.linalg.solve_triangular)."""
+def sqrtm(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The principal square root x of matrices, x x = a (scipy.linalg.sqrtm, jax.scipy.linalg.sqrtm)."""
 def svd(a: Array, full_matrices: bool = True, *, return_info: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(u, s, vh) with a = u diag(s) vh, s >= 0 descending (torch.linalg.svd, numpy.linalg.svd)."""
 def svd_lowrank(a: Array, q: int | None = 6, niter: int = 2, M: Array | None = None, *, seed: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -840,6 +840,7 @@ from baracuda_py import inv as inv
 from baracuda_py import inv_ex as inv_ex
 from baracuda_py import inverse as inverse
 from baracuda_py import logdet as logdet
+from baracuda_py import logm as logm
 from baracuda_py import lstsq as lstsq
 from baracuda_py import lu as lu
 from baracuda_py import lu_factor as lu_factor
@@ -858,7 +859,9 @@ from baracuda_py import qr_multiply as qr_multiply
 from baracuda_py import slogdet as slogdet
 from baracuda_py import solve as solve
 from baracuda_py import solve_ex as solve_ex
+from baracuda_py import solve_sylvester as solve_sylvester
 from baracuda_py import solve_triangular as solve_triangular
+from baracuda_py import sqrtm as sqrtm
 from baracuda_py import svd as svd
 from baracuda_py import svdvals as svdvals
 from baracuda_py import tensorinv as tensorinv
@@ -1381,6 +1384,8 @@ def sdpa(q: Array, k: Array, v: Array, mask: Array | None = None, *, scale: floa
 def sdpa_backward(q: Array, k: Array, v: Array, attn: Array, dy: Array, dlse: Array | None = None, *, scale: float | None = None, softcap: float = 0.0, dropout_p: float = 0.0, seed: Scalar | None = None, offset: Scalar = 0, key: Array | None = None, mask_shape: int | Sequence[int] = ..., mask_element: DType | None = None, layout: str = 'bhsd', return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, return_dmask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(dq, dk, dv, dmask), those asked for, of `sdpa` from its weights `attn`; arrays in `layout` as there."""
 # ops.linalg
+def lobpcg(A: Array, k: int | None = None, B: Array | None = None, X: Array | None = None, n: int | None = None, iK: Array | None = None, niter: int | None = None, tol: float | None = None, largest: bool = True, *, seed: Any = None, key: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(E, X) with A X ≈ X diag(E), or A X ≈ B X diag(E): k eigenvalues, largest first, or smallest (torch.lobpcg)."""
 def pca_lowrank(a: Array, q: int | None = None, center: bool = True, niter: int = 2, *, seed: Any = None, key: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(U, S, V) of principal components: `svd_lowrank` of a less the mean of its rows (torch.pca_lowrank)."""
 def svd_lowrank(a: Array, q: int | None = 6, niter: int = 2, M: Array | None = None, *, seed: Any = None, key: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -829,7 +829,9 @@ from baracuda_py import householder_product as householder_product
 from baracuda_py import inv as inv
 from baracuda_py import inv_ex as inv_ex
 from baracuda_py import inverse as inverse
+from baracuda_py import lobpcg as lobpcg
 from baracuda_py import logdet as logdet
+from baracuda_py import logm as logm
 from baracuda_py import lstsq as lstsq
 from baracuda_py import lu as lu
 from baracuda_py import lu_factor as lu_factor
@@ -849,7 +851,9 @@ from baracuda_py import qr_multiply as qr_multiply
 from baracuda_py import slogdet as slogdet
 from baracuda_py import solve as solve
 from baracuda_py import solve_ex as solve_ex
+from baracuda_py import solve_sylvester as solve_sylvester
 from baracuda_py import solve_triangular as solve_triangular
+from baracuda_py import sqrtm as sqrtm
 from baracuda_py import svd as svd
 from baracuda_py import svd_lowrank as svd_lowrank
 from baracuda_py import svdvals as svdvals
