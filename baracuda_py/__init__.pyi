@@ -4159,6 +4159,8 @@ def cholesky_inverse(factor: Array, upper: bool = False, *, out: Out = None, str
     """The inverse of A = L Lᴴ, or Uᴴ U (`upper`), by its Cholesky factor [..., n, n] (torch.cholesky_inverse)."""
 def cholesky_solve(b: Array, factor: Array, upper: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with A x = b, A = L Lᴴ by its Cholesky factor, or Uᴴ U (`upper`), as torch.cholesky_solve orders them."""
+def cholesky_update(r: Array, w: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The upper factor s with sᴴ s = rᴴ r + wᴴ w, w a row (jax.lax.linalg.cholesky_update)."""
 def cond(a: Array, p: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The condition numbers of matrices, by a norm of `matrix_norm` (torch.linalg.cond, numpy.linalg.cond)."""
 def det(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -4181,6 +4183,8 @@ def geqrf(a: Array, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: 
     """y: R on and above the diagonal, below it the reflectors v of H = I - tau v vᴴ (v is 1 on it); A = H₁ H₂ … R."""
 def gmres(A: Any, b: Array, x0: Array | None = None, *, tol: float = 1e-05, atol: float = 0.0, restart: int = 20, maxiter: int | None = None, M: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(x, info) with A x ≈ b of any A, by generalised minimal residuals (jax.scipy.sparse.linalg.gmres)."""
+def hessenberg(a: Array, calc_q: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """h, or (h, q), with a = q h qᴴ: h is 0 below the diagonal's neighbour, q unitary (scipy.linalg.hessenberg)."""
 def householder_product(a: A, tau: Array, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """q = the first n columns of H₁ H₂ … Hₖ, Hᵢ = I - tauᵢ vᵢ vᵢᴴ, vᵢ below a's diagonal, 1 on it (LAPACK orgqr)."""
 def inv(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -4215,6 +4219,8 @@ def matrix_norm(a: Array, ord: Any = 'fro', *, axis: int | Sequence[int] = ..., 
     """The norm of matrices along two axes (torch.linalg.matrix_norm, numpy.linalg.matrix_norm)."""
 def matrix_rank(a: Array, *, atol: Any = None, rtol: Any = None, hermitian: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """How many singular values of matrices are above max(atol, rtol σ₁), int64 (torch.linalg.matrix_rank)."""
+def nuclear_norm(a: Array, axis: int | Sequence[int] = ..., keepdims: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`matrix_norm` of order 'nuc', the sum of the singular values (torch.nuclear_norm)."""
 def orgqr(a: Array, tau: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`householder_product` by LAPACK's name (torch.orgqr), of complex numbers, too."""
 def ormqr(a: Array, tau: Array, other: Array, left: bool = True, transpose: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -4223,6 +4229,8 @@ def pca_lowrank(a: Array, q: int | None = None, center: bool = True, niter: int 
     """(U, S, V) of principal components: `svd_lowrank` of a less the mean of its rows (torch.pca_lowrank)."""
 def pinv(a: Array, *, atol: Any = None, rtol: Any = None, hermitian: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """V Σ⁺ Uᴴ, the pseudo-inverses of matrices (torch.linalg.pinv); Σ⁺ is 1 / σ above max(atol, rtol σ₁), else 0."""
+def pinverse(a: Array, rcond: float = 1e-15, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`pinv` by its older name, of singular values above rcond σ₁ (torch.pinverse)."""
 def qr(a: Array, mode: str = 'reduced', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(q, r) with a = q r, q of orthonormal columns and r upper triangular (torch.linalg.qr, numpy.linalg.qr)."""
 def qr_multiply(a: Array, c: Array, mode: str = 'right', *, conjugate: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -4235,6 +4243,8 @@ def solve_ex(a: Array, b: Array, *, left: bool = True, out: Out = None, stream: 
     """(x, info) of `solve`: info, int32 [...], is 0, or k where U[k, k] is exactly 0 (torch.linalg.solve_ex)."""
 def solve_sylvester(a: Array, b: Array, q: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with a x + x b = q (scipy.linalg.solve_sylvester, jax.scipy.linalg), for matrices that `eig` makes diagonal."""
+def solve_toeplitz(c_or_cr: Any, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with T x = b, T of constant diagonals (scipy.linalg.solve_toeplitz)."""
 def solve_triangular(a: Array, b: Array, *, upper: bool, left: bool = True, unitriangular: bool = False, trans: Any = 'n', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with op(A) x = b, or x op(A) = b where not `left`, A a triangle of a (torch.linalg.solve_triangular)."""
 def sqrtm(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -824,6 +824,7 @@ from baracuda_py import cholesky_backward as cholesky_backward
 from baracuda_py import cholesky_ex as cholesky_ex
 from baracuda_py import cholesky_inverse as cholesky_inverse
 from baracuda_py import cholesky_solve as cholesky_solve
+from baracuda_py import cholesky_update as cholesky_update
 from baracuda_py import cond as cond
 from baracuda_py import det as det
 from baracuda_py import eig as eig
@@ -835,6 +836,7 @@ from baracuda_py import expm as expm
 from baracuda_py import expm_frechet as expm_frechet
 from baracuda_py import geqrf as geqrf
 from baracuda_py import gmres as gmres
+from baracuda_py import hessenberg as hessenberg
 from baracuda_py import householder_product as householder_product
 from baracuda_py import inv as inv
 from baracuda_py import inv_ex as inv_ex
@@ -851,15 +853,18 @@ from baracuda_py import lu_unpack as lu_unpack
 from baracuda_py import matrix_exp as matrix_exp
 from baracuda_py import matrix_norm as matrix_norm
 from baracuda_py import matrix_rank as matrix_rank
+from baracuda_py import nuclear_norm as nuclear_norm
 from baracuda_py import orgqr as orgqr
 from baracuda_py import ormqr as ormqr
 from baracuda_py import pinv as pinv
+from baracuda_py import pinverse as pinverse
 from baracuda_py import qr as qr
 from baracuda_py import qr_multiply as qr_multiply
 from baracuda_py import slogdet as slogdet
 from baracuda_py import solve as solve
 from baracuda_py import solve_ex as solve_ex
 from baracuda_py import solve_sylvester as solve_sylvester
+from baracuda_py import solve_toeplitz as solve_toeplitz
 from baracuda_py import solve_triangular as solve_triangular
 from baracuda_py import sqrtm as sqrtm
 from baracuda_py import svd as svd

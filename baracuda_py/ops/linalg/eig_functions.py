@@ -10,13 +10,13 @@ from ...calls.functional import functional
 from ...core import Array, ElementKind
 from ...core.arrays import read
 from ...core.checked import truth
-from ...core.errors import UnsupportedError
 from ...core.views import broadcast, diagonal, shape_of
 from ..elementwise.binary_functions import div, sub
 from ..elementwise.cast import cast
 from ..elementwise.complex_unary import conj, real
 from ..layout.written import diag_embed
 from .eig import EigPlan
+from .parts import known, square
 from .pieces import Pieces, across, down
 from .solve import solve
 
@@ -26,11 +26,8 @@ _COMPLEX = {ElementKind.F32: ElementKind.C64, ElementKind.F64: ElementKind.C128}
 
 def _complex(a: Any, name: str, options: Any) -> Any:
     """a as complex numbers."""
-    found = read(a, "a").element
-    if found not in (*_COMPLEX, *_COMPLEX.values()):
-        raise UnsupportedError(
-            f"{name}: a must be float32, float64, complex64 or complex128, got {found}; write cast(a, 'float32')"
-        )
+    found = known(a, "a", name).element
+    square(a)
     return cast(a, _COMPLEX[found], **options) if found in _COMPLEX else a
 
 
@@ -66,10 +63,10 @@ def eig(
 ) -> Any:  # fmt: skip
     """(w, v) with a v = v diag(w), of general matrices (torch.linalg.eig, numpy.linalg.eig).
 
-    a: [..., n, n] of f32, f64, complex64, complex128. w [..., n] and v [..., n, n] are complex, v's columns of length 1,
-    in the library's order and phases; a real matrix is taken as a complex one, so pairs of conjugates are such to within
-    roundings. return_info: info, int32 [...], besides: 0, or more where a matrix did not converge, whose w and v are
-    NaN. On a device cuSOLVER's routine is needed (CUDA 12.8 and later), which waits for the device; `eigh` is for
+    a: [..., n, n] of f32, f64, complex64, complex128. w [..., n] and v [..., n, n] are complex, v's columns of length
+    1, in the library's order and phases; a real matrix is taken as a complex one, so pairs of conjugates are such to
+    within roundings. return_info: info, int32 [...], besides: 0, or more where a matrix did not converge, whose w and v
+    are NaN. On a device cuSOLVER's routine is needed (CUDA 12.8 and later), which waits for the device; `eigh` is for
     Hermitian matrices. The gradient takes distinct eigenvalues, as torch's, and has a meaning for functions of v that
     do not depend on phases.
     """

@@ -61,8 +61,8 @@ def _gradient(db: Any, a: Any, x: Any, b: Any, do: Pieces) -> tuple[Any, Any]:
 
 
 def _cg_back(
-    dy: Any, A: Any, b: Any, x0: Any = None, *, tol: float = 1e-5, atol: float = 0.0, maxiter: Any = None, M: Any = None,
-    y: Any, stream: Any = None, preference: Any = None,
+    dy: Any, A: Any, b: Any, x0: Any = None, *, tol: float = 1e-5, atol: float = 0.0, maxiter: Any = None,
+    M: Any = None, y: Any, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """db = A⁻¹ dx by the same iterations."""
     do = Pieces(stream, preference)
@@ -78,9 +78,9 @@ def cg(
 ) -> Any:  # fmt: skip
     """(x, info) with A x ≈ b of a Hermitian positive definite A, by conjugate gradients (jax.scipy.sparse.linalg.cg).
 
-    A: [..., n, n], or a function of vectors along the last axis, which returns as many. b, x: [..., n]; the leading axes
-    broadcast, and each system has its own steps and end: |b - A x| <= max(tol |b|, atol). M, an array or a function, is
-    about A's inverse. info, int32 [...]: 0 there, else the number of iterations. All `maxiter` iterations (by default
+    A: [..., n, n], or a function of vectors along the last axis, which returns as many. b, x: [..., n]; the leading
+    axes broadcast, and each system has its own steps and end: |b - A x| <= max(tol |b|, atol). M, an array or a
+    function, is about A's inverse. info, int32 [...]: 0 there, else the number of iterations. All `maxiter` iterations (by default
     10 n, at most 1000) are made, in which systems that are done stay as they are; on NumPy's arrays they end when all
     are done. By A and b of an array A there is a gradient, that of the solution, as near as x; of a function it is that
     of the iterations.
@@ -114,8 +114,8 @@ def _turned(m: Any, do: Pieces) -> Any:
 
 
 def _bicgstab_back(
-    dy: Any, A: Any, b: Any, x0: Any = None, *, tol: float = 1e-5, atol: float = 0.0, maxiter: Any = None, M: Any = None,
-    y: Any, stream: Any = None, preference: Any = None,
+    dy: Any, A: Any, b: Any, x0: Any = None, *, tol: float = 1e-5, atol: float = 0.0, maxiter: Any = None,
+    M: Any = None, y: Any, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """db = A⁻ᴴ dx by the same iterations, without a function M, of which nobody knows the adjoint."""
     do = Pieces(stream, preference)

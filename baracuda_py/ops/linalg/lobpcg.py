@@ -100,7 +100,9 @@ def lobpcg(
             break
         if iK is not None:
             r = do.product(iK, r)
-        e, x, step = _best(do, a, concat([x, r, *([] if step is None else [step])], axis=-1, **do.options), wide, largest)
+        e, x, step = _best(
+            do, a, concat([x, r, *([] if step is None else [step])], axis=-1, **do.options), wide, largest
+        )
     if lead is not None:
         x = solve_triangular(lead, x, upper=False, trans="c", **do.options)
     e = cut(e, (*(slice(None),) * (len(shape_of(e, "e")) - 1), slice(wanted)), "e")
@@ -117,5 +119,9 @@ def _best(do: Pieces, a: Any, space: Any, wide: int, largest: bool) -> tuple[Any
     e = cut(e, (*(slice(None),) * (len(shape_of(e, "e")) - 1), slice(wide)), "e")
     c = block(c, slice(None), slice(0, wide))
     rest = slice(wide, None)
-    step = do.product(block(basis, slice(None), rest), block(c, rest, slice(None))) if shape_of(c, "c")[-2] > wide else None
+    step = (
+        do.product(block(basis, slice(None), rest), block(c, rest, slice(None)))
+        if shape_of(c, "c")[-2] > wide
+        else None
+    )
     return e, do.product(basis, c), step

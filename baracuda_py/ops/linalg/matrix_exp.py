@@ -9,9 +9,8 @@ import numpy as np
 from ...calls.composed import composed
 from ...calls.entries import entry
 from ...core import Array
-from ...core.arrays import read
 from ...core.checked import truth, whole
-from ...core.errors import InvalidProblemError, UnsupportedError
+from ...core.errors import InvalidProblemError
 from ...core.views import broadcast, shape_of, with_axis
 from ..elementwise.binary_functions import add
 from ..elementwise.cast import cast
@@ -20,14 +19,19 @@ from ..gemm.gemm import GemmPlan
 from ..layout.concat import concat
 from ..layout.creation import zeros_like
 from ..layout.moves import copy
-from .draws import ELEMENTS
-from .parts import block, square
+from .parts import block, known, square
 from .pieces import Pieces
 
 # Bader, Blanes and Casas (2019): Taylor's polynomial of degree 18 by five products. Rows of a combination of 1, A, A²,
 # A³, A⁶ each.
 _B1 = (0.0, -1.00365581030144618291e-01, -8.02924648241156932449e-03, -8.92138498045729985177e-04, 0.0)
-_B2 = (0.0, 3.97849749499645077844e-01, 1.36783778460411720168e00, 4.98289622525382669416e-01, -6.37898194594723280150e-04)
+_B2 = (
+    0.0,
+    3.97849749499645077844e-01,
+    1.36783778460411720168e00,
+    4.98289622525382669416e-01,
+    -6.37898194594723280150e-04,
+)
 _B3 = (
     -1.09676396052962061844e01, 1.68015813878906206114e00, 5.71779846478865511061e-02, -6.98210122488052056106e-03,
     3.34975017086070470649e-05,
@@ -63,11 +67,7 @@ def _polynomial(do: Pieces, a: Any, one: Any) -> Any:
 
 def _exponential(a: Any, squarings: int, out: Any, do: Pieces) -> Any:
     """exp of matrices scaled to near 0, squared as often as they were halved."""
-    n, view = square(a), read(a, "a")
-    if view.element not in ELEMENTS:
-        raise UnsupportedError(
-            f"matrix_exp: a must be float32, float64, complex64 or complex128, got {view.element}; write cast(a, 'float32')"
-        )
+    n, view = square(a), known(a, "a", "matrix_exp")
     if not n or 0 in view.shape:
         return copy(a, out=out, **do.options)
     part = view.element.part
@@ -76,8 +76,8 @@ def _exponential(a: Any, squarings: int, out: Any, do: Pieces) -> Any:
     halved = do.of(f"clamp_min(ceil(log2(x * {1 / near!r})), 0)", x=size)
     share = do.of(f"where(x <= {near * 2.0**squarings!r}, exp2(-h), nan)", x=size, h=halved)
     if type(halved) is np.ndarray:  # the host knows how often; elsewhere nothing is read back
-        known = halved[np.isfinite(halved)]
-        squarings = min(squarings, int(known.max(initial=0)))
+        finite = halved[np.isfinite(halved)]
+        squarings = min(squarings, int(finite.max(initial=0)))
     share, halved = with_axis(share, -1, "s"), with_axis(halved, -1, "s")
     one = broadcast(cast(do.unit(n, share), view.element, **do.options), view.shape, "a")
     y = _polynomial(do, do.scaled(a, share), one)

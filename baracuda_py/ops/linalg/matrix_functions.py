@@ -10,19 +10,18 @@ from ...calls.composed import composed
 from ...calls.entries import entry
 from ...core import Array
 from ...core.arrays import read
-from ...core.errors import InvalidProblemError, UnsupportedError
+from ...core.errors import InvalidProblemError
 from ...core.views import broadcast, shape_of, with_axis
 from ..elementwise.binary_functions import add, div, sub
 from ..elementwise.cast import cast
 from ..elementwise.complex_unary import real
 from ..elementwise.ternary_functions import where
 from ..layout.moves import copy
-from .draws import ELEMENTS
 from .eig import EigPlan
 from .eig_functions import eig
 from .lu_factor import LuFactorPlan
 from .matrix_exp import doubled
-from .parts import block, square
+from .parts import block, known, square
 from .pieces import Pieces, across, down
 from .determinants import slogdet
 from .solve import inv_ex, solve_ex
@@ -33,12 +32,8 @@ _ROOTS = 14
 
 
 def _matrices(a: Any, name: str) -> int:
-    n, view = square(a), read(a, "a")
-    if view.element not in ELEMENTS:
-        raise UnsupportedError(
-            f"{name}: a must be float32, float64, complex64 or complex128, got {view.element}; write cast(a, 'float32')"
-        )
-    return n
+    known(a, "a", name)
+    return square(a)
 
 
 def _unit(do: Pieces, a: Any) -> Any:
@@ -121,7 +116,9 @@ def logm(a: Array, *, out: Any = None, stream: Any = None, preference: Any = Non
     one, x = _unit(do, a), a
     taken = None
     for _ in range(_ROOTS):
-        far = do.of("x > 0.25", x=do.reduced("amax", do.reduced("l1_norm", sub(x, one, **do.options), -2), keepdims=True))
+        far = do.of(
+            "x > 0.25", x=do.reduced("amax", do.reduced("l1_norm", sub(x, one, **do.options), -2), keepdims=True)
+        )
         if type(far) is np.ndarray and not far.any():
             break
         more = do.of("where(f, 1.0, 0.0)", f=far)

@@ -10,13 +10,12 @@ import numpy as np
 from ...core.arrays import read
 from ...core.checked import real as real_number
 from ...core.checked import shown
-from ...core.errors import InvalidProblemError, UnsupportedError
+from ...core.errors import InvalidProblemError
 from ...core.views import shape_of, with_axis
 from ..elementwise.binary_functions import add, mul
 from ..elementwise.complex_unary import real
 from ..reduce.vecdot import vecdot
-from .draws import ELEMENTS
-from .parts import adjoint_of, column, one_batch, square
+from .parts import adjoint_of, column, known, one_batch, square
 from .pieces import Pieces
 
 Map = Callable[[Any], Any]
@@ -30,7 +29,9 @@ def operator(a: Any, n: int, do: Pieces, name: str = "A", adjoint: bool = False)
     if callable(a):
         return lambda x: _kept(a(x), x, name)
     if square(a, name) != n:
-        raise InvalidProblemError(f"{name} must be [..., {n}, {n}], as vectors have {n} numbers, got {shape_of(a, name)}")
+        raise InvalidProblemError(
+            f"{name} must be [..., {n}, {n}], as vectors have {n} numbers, got {shape_of(a, name)}"
+        )
     held = adjoint_of(a, do.options) if adjoint else a
 
     def product(x: Any) -> Any:
@@ -50,13 +51,9 @@ def _kept(y: Any, x: Any, name: str) -> Any:
 
 def vectors(a: Any, b: Any, name: str) -> tuple[Any, int]:
     """b [..., n], repeated where A has more axes of a batch, and n."""
-    view = read(b, "b")
+    view = known(b, "b", name)
     if not view.shape:
         raise InvalidProblemError(f"{name}: b must be vectors [..., n], got shape ()")
-    if view.element not in ELEMENTS:
-        raise UnsupportedError(
-            f"{name}: b must be float32, float64, complex64 or complex128, got {view.element}; write cast(b, 'float32')"
-        )
     if not callable(a):
         n = square(a, "A")
         if n != view.shape[-1]:

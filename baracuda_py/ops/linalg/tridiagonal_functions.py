@@ -52,9 +52,9 @@ def tridiagonal_solve(
     """x with A x = b, A of three diagonals (jax.lax.linalg.tridiagonal_solve; LAPACK gtsv).
 
     dl, d, du: [..., n] of f32, f64, complex64, complex128: row i of A has dl[i] left of d[i] and du[i] right of it;
-    dl[0] and du[n - 1] count for nothing. b, x: [..., n, k], or vectors [..., n] of as many axes as d; the leading axes
-    broadcast. `out` may be b. By elimination with exchanges of neighbouring rows, which is backward stable; of a singular
-    matrix x has infinities or NaN. Of a symmetric matrix give dl = roll(du, 1).
+    dl[0] and du[n - 1] count for nothing. b, x: [..., n, k], or vectors [..., n] of as many axes as d; the leading
+    axes broadcast. `out` may be b. By elimination with exchanges of neighbouring rows, which is backward stable; of a
+    singular matrix x has infinities or NaN. Of a symmetric matrix give dl = roll(du, 1).
     """
     options = {"stream": stream, "preference": preference}
     shapes = [shape_of(x, name) for x, name in ((dl, "dl"), (d, "d"), (du, "du"))]

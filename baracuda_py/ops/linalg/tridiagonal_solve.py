@@ -125,7 +125,8 @@ _PARAMS = Params(
     batch_rank="i32",
 )  # fmt: skip
 _KERNELS = tuple(
-    Kernel(name, f"{name}<{{T}}>", _PARAMS, threads=_THREADS) for name in ("tridiagonal_factor", "tridiagonal_substitute")
+    Kernel(name, f"{name}<{{T}}>", _PARAMS, threads=_THREADS)
+    for name in ("tridiagonal_factor", "tridiagonal_substitute")
 )
 
 
@@ -143,7 +144,9 @@ class TridiagonalSolvePlan(Plan):
     widest = np.float64
     reference = staticmethod(reference)
     residual = staticmethod(residual)
-    value_policy = "a singular matrix has a pivot of 0, which is divided by: infinities and NaN follow, in its system alone"
+    value_policy = (
+        "a singular matrix has a pivot of 0, which is divided by: infinities and NaN follow, in its system alone"
+    )
     variants = (
         Variant(
             "rows", geometry, "linalg/tridiagonal_solve.cu", _KERNELS, elements=ELEMENTS,
@@ -165,7 +168,11 @@ class TridiagonalSolvePlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> TridiagonalSolveDescriptor:
-        sizes = {"batch_shape": draw.shape(0, 2, 0, 3), "n": draw.sizes(0, 1, 2, 3, 7, 130), "k": draw.sizes(0, 1, 3, 20)}
+        sizes = {
+            "batch_shape": draw.shape(0, 2, 0, 3),
+            "n": draw.sizes(0, 1, 2, 3, 7, 130),
+            "k": draw.sizes(0, 1, 3, 20),
+        }
         return TridiagonalSolveDescriptor(**sizes, element=draw.element)
 
     @classmethod
