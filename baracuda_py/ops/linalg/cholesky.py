@@ -163,6 +163,10 @@ class CholeskyPlan(Plan):
     )  # fmt: skip
     benchmarks = tuple(
         Benchmark(f"{n}² f32", n=n, element="float32", work=FLOPS, target=None, peers=(EAGER,)) for n in (1024, 8192)
+    ) + (
+        Benchmark(
+            "4096 of 32² f32", batch_shape=(4096,), n=32, element="float32", work=FLOPS, target=None, peers=(EAGER,)
+        ),
     )
 
     @staticmethod

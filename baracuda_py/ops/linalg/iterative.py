@@ -80,10 +80,10 @@ def cg(
 
     A: [..., n, n], or a function of vectors along the last axis, which returns as many. b, x: [..., n]; the leading
     axes broadcast, and each system has its own steps and end: |b - A x| <= max(tol |b|, atol). M, an array or a
-    function, is about A's inverse. info, int32 [...]: 0 there, else the number of iterations. All `maxiter` iterations (by default
-    10 n, at most 1000) are made, in which systems that are done stay as they are; on NumPy's arrays they end when all
-    are done. By A and b of an array A there is a gradient, that of the solution, as near as x; of a function it is that
-    of the iterations.
+    function, is about A's inverse. info, int32 [...]: 0 there, else the number of iterations. All `maxiter` iterations
+    (by default 10 n, at most 1000) are made, in which systems that are done stay as they are; on NumPy's arrays they
+    end when all are done. By A and b of an array A there is a gradient, that of the solution, as near as x; of a
+    function it is that of the iterations.
     """
     do = Pieces(stream, preference)
     product, near, b, x, r = _begun(A, b, x0, M, "cg", do)

@@ -191,6 +191,18 @@ class LuFactorPlan(Plan):
     benchmarks = tuple(
         Benchmark(f"{n}² f32", m=n, n=n, element="float32", work=FLOPS, target=None, peers=(EAGER,))
         for n in (1024, 8192)
+    ) + tuple(
+        Benchmark(
+            f"{count} of {m} x {n} f32",
+            batch_shape=(count,),
+            m=m,
+            n=n,
+            element="float32",
+            work=FLOPS,
+            target=None,
+            peers=(EAGER,),
+        )
+        for count, m, n in ((4096, 32, 32),)
     )
 
     @staticmethod

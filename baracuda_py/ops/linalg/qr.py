@@ -165,6 +165,18 @@ class QrPlan(Plan):
     benchmarks = tuple(
         Benchmark(f"{m} x {n} f32", m=m, n=n, element="float32", work=FLOPS, target=None, peers=(EAGER,))
         for m, n in ((1024, 1024), (65536, 128))
+    ) + tuple(
+        Benchmark(
+            f"{count} of {m} x {n} f32",
+            batch_shape=(count,),
+            m=m,
+            n=n,
+            element="float32",
+            work=FLOPS,
+            target=None,
+            peers=(EAGER,),
+        )
+        for count, m, n in ((4096, 16, 16), (512, 3, 3))
     )
 
     @staticmethod

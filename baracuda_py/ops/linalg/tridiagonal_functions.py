@@ -30,18 +30,19 @@ def _back(
     vector, n = len(shape_of(y, "y")) < len(shape_of(d, "d")) + 1, shape_of(d, "d")[-1]
     dy, y = (with_axis(x, -1, "y") if vector else x for x in (dy, y))
     turned = [roll(conjugate(du, options), 1, -1, **options), conjugate(d, options)]
-    db = tridiagonal_solve(*turned, roll(conjugate(dl, options), -1, -1, **options), dy, **options)
+    below = roll(conjugate(dl, options), -1, -1, **options)
+    db = tridiagonal_solve(turned[0], turned[1], below, dy, **options)
     every = slice(None)
 
     def along(rows: slice, columns: slice) -> Any:
         return neg(vecdot(block(y, columns, every), block(db, rows, every), **options), **options)
 
-    below, above = along(slice(1, None), slice(0, max(n - 1, 0))), along(slice(0, max(n - 1, 0)), slice(1, None))
-    grown = [pad(below, (1, 0), **options), along(every, every), pad(above, (0, 1), **options)] if n else [d, d, d]
+    lower, above = along(slice(1, None), slice(0, max(n - 1, 0))), along(slice(0, max(n - 1, 0)), slice(1, None))
+    grown = [pad(lower, (1, 0), **options), along(every, every), pad(above, (0, 1), **options)] if n else [d, d, d]
     return (
         *(as_operand(one, x, options) for one, x in zip(grown, (dl, d, du), strict=True)),
         as_operand(column(db) if vector else db, b, options),
-    )  # type: ignore[return-value]
+    )
 
 
 @composed(_back, "dl", "d", "du", "b", result=True)
@@ -67,7 +68,8 @@ def tridiagonal_solve(
     b, to = (x if x is None or not vector else with_axis(x, -1, "b") for x in (b, out))
     lines = [with_axis(x, -1, name) for x, name in ((dl, "dl"), (d, "d"), (du, "du"))]
     *lines, b = one_batch(*zip([*lines, b], ("dl", "d", "du", "b"), strict=True))
-    x = tridiagonal_systems(*map(column, lines), b, out=to, **options)
+    left, own, right_of = map(column, lines)
+    x = tridiagonal_systems(left, own, right_of, b, out=to, **options)
     return out if out is not None else column(x) if vector else x
 
 

@@ -29,13 +29,13 @@ def systems(n: int, dtype: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("dtype", DOUBLE)
-@pytest.mark.parametrize("n", [1, 2, 12])
+@pytest.mark.parametrize("n", [1, 6])
 def test_solutions(n: int, dtype: str) -> None:
     b = made(2, n, dtype=dtype, seed=1)
     for solver, a in systems(n, dtype):
         want = np.linalg.solve(a, b[..., None])[..., 0]
         near = np.stack([np.diag(1 / np.diagonal(one)) for one in a])
-        for m in (None, near, lambda x: 0.5 * x):
+        for m in (near, lambda x: 0.5 * x):
             x, info = solver(a, b, tol=1e-12, M=m)
             np.testing.assert_allclose(x, want, rtol=1e-7, atol=1e-9)
             assert info.dtype == np.int32 and info.tolist() == [0, 0]
@@ -47,7 +47,7 @@ def test_solutions(n: int, dtype: str) -> None:
         np.testing.assert_array_equal(again, want)
         assert info.tolist() == [0, 0]
         # Elsewhere all iterations are made: what is done stays as it is.
-        held, told = solver(torch.tensor(a), torch.tensor(b), tol=1e-12, maxiter=25)
+        held, told = solver(torch.tensor(a), torch.tensor(b), tol=1e-12, maxiter=12)
         np.testing.assert_allclose(held.numpy(), want, rtol=1e-7, atol=1e-9)
         assert told.tolist() == [0, 0]
 
@@ -149,7 +149,8 @@ def test_refusals() -> None:
     for wrong in (lambda: bc.cg(np.ones((3, 2)), b), lambda: bc.cg(a, np.ones(4)), lambda: bc.cg(a, b, np.ones(2)),
                   lambda: bc.cg(lambda v: v[:2], b), lambda: bc.cg(a, b, maxiter=-1), lambda: bc.gmres(a, b, restart=0),
                   lambda: bc.bicgstab(a, b, M=np.eye(2)), lambda: bc.cg(a, np.float64(1)),
-                  lambda: bc.lobpcg(np.ones((9, 8))), lambda: bc.lobpcg(np.eye(4), 2), lambda: bc.lobpcg(np.eye(9), 3, n=2),
+                  lambda: bc.lobpcg(np.ones((9, 8))), lambda: bc.lobpcg(np.eye(4), 2),
+                  lambda: bc.lobpcg(np.eye(9), 3, n=2),
                   lambda: bc.tridiagonal_solve(b, b, np.ones(2), b), lambda: bc.tridiagonal_solve(b, b, b, np.ones(2)),
                   lambda: bc.eigh_tridiagonal(b, b), lambda: bc.eigh_tridiagonal(b, b[:2], select="i")):  # fmt: skip
         with pytest.raises(InvalidProblemError):
