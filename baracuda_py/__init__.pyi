@@ -517,6 +517,9 @@ from .ops.linalg.cholesky import CholeskyPlan as CholeskyPlan
 from .ops.linalg.cholesky_backward import CholeskyBackwardArgs as CholeskyBackwardArgs
 from .ops.linalg.cholesky_backward import CholeskyBackwardDescriptor as _CholeskyBackwardDescriptor
 from .ops.linalg.cholesky_backward import CholeskyBackwardPlan as CholeskyBackwardPlan
+from .ops.linalg.eig import EigArgs as EigArgs
+from .ops.linalg.eig import EigDescriptor as _EigDescriptor
+from .ops.linalg.eig import EigPlan as EigPlan
 from .ops.linalg.eigh import EighArgs as EighArgs
 from .ops.linalg.eigh import EighDescriptor as _EighDescriptor
 from .ops.linalg.eigh import EighPlan as EighPlan
@@ -541,6 +544,9 @@ from .ops.linalg.svd import SvdPlan as SvdPlan
 from .ops.linalg.triangular_solve import TriangularSolveArgs as TriangularSolveArgs
 from .ops.linalg.triangular_solve import TriangularSolveDescriptor as _TriangularSolveDescriptor
 from .ops.linalg.triangular_solve import TriangularSolvePlan as TriangularSolvePlan
+from .ops.linalg.tridiagonal_solve import TridiagonalSolveArgs as TridiagonalSolveArgs
+from .ops.linalg.tridiagonal_solve import TridiagonalSolveDescriptor as _TridiagonalSolveDescriptor
+from .ops.linalg.tridiagonal_solve import TridiagonalSolvePlan as TridiagonalSolvePlan
 # ops.loss
 from .ops.loss.cross_entropy import CrossEntropyLossArgs as CrossEntropyLossArgs
 from .ops.loss.cross_entropy import CrossEntropyLossDescriptor as _CrossEntropyLossDescriptor
@@ -3441,7 +3447,7 @@ def matmul_tc_bf16(a: Array, b: Array, *, out: Out = None, stream: Stream = None
 def matmul_tc_bf16_async(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a @ b in float32 of bfloat16 operands on tensor cores: `matmul` with its shapes."""
 def matrix_power(a: Array, n: int, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """a @ a @ … of n times the square matrices a […, m, m] (torch.linalg.matrix_power), n >= 0."""
+    """a @ a @ … of n times the square matrices a […, m, m] (torch.linalg.matrix_power)."""
 def matvec(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[…, i] = the sum of a[…, i, k] b[…, k], other axes broadcast (numpy.matvec): `matmul` with stacks of vectors."""
 def mhc_weights(x: Array, weight: Array, scale: Array, bias: Array, *, iterations: int = 20, eps: float = 1e-06, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -4127,6 +4133,9 @@ class CholeskyBackwardDescriptor(_CholeskyBackwardDescriptor):
 class CholeskyDescriptor(_CholeskyDescriptor):
     """a and y are matrices [*batch_shape, n, n], info [*batch_shape]."""
     def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., n: SupportsIndex, upper: bool = False, element: DType) -> None: ...
+class EigDescriptor(_EigDescriptor):
+    """a and v are matrices [*batch_shape, n, n], w is [*batch_shape, n], info [*batch_shape]."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., n: SupportsIndex, element: DType) -> None: ...
 class EighDescriptor(_EighDescriptor):
     """a and v are matrices [*batch_shape, n, n], w [*batch_shape, n] holds real numbers, info is [*batch_shape]."""
     def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., n: SupportsIndex, upper: bool = False, element: DType) -> None: ...
@@ -4151,6 +4160,13 @@ class SvdDescriptor(_SvdDescriptor):
 class TriangularSolveDescriptor(_TriangularSolveDescriptor):
     """a is matrices [*batch_shape, n, n], b and x are [*batch_shape, n, k]."""
     def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., n: SupportsIndex, k: SupportsIndex, upper: bool = False, unit: bool = False, conjugate: bool = False, element: DType) -> None: ...
+class TridiagonalSolveDescriptor(_TridiagonalSolveDescriptor):
+    """dl, d and du are the diagonals [*batch_shape, n] of matrices, b and x are [*batch_shape, n, k]."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., n: SupportsIndex, k: SupportsIndex, element: DType) -> None: ...
+def bicgstab(A: Any, b: Array, x0: Array | None = None, *, tol: float = 1e-05, atol: float = 0.0, maxiter: int | None = None, M: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x, info) with A x ≈ b of any A, by stabilised biconjugate gradients (jax.scipy.sparse.linalg.bicgstab)."""
+def cg(A: Any, b: Array, x0: Array | None = None, *, tol: float = 1e-05, atol: float = 0.0, maxiter: int | None = None, M: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x, info) with A x ≈ b of a Hermitian positive definite A, by conjugate gradients (jax.scipy.sparse.linalg.cg)."""
 def cho_factor(a: Array, lower: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(c, lower): Cholesky factors for `cho_solve` (scipy.linalg.cho_factor), with zeros beyond; see `cholesky`."""
 def cho_solve(c_and_lower: Any, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -4165,16 +4181,32 @@ def cholesky_inverse(factor: Array, upper: bool = False, *, out: Out = None, str
     """The inverse of A = L Lᴴ, or Uᴴ U (`upper`), by its Cholesky factor [..., n, n] (torch.cholesky_inverse)."""
 def cholesky_solve(b: Array, factor: Array, upper: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with A x = b, A = L Lᴴ by its Cholesky factor, or Uᴴ U (`upper`), as torch.cholesky_solve orders them."""
+def cholesky_update(r: Array, w: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The upper factor s with sᴴ s = rᴴ r + wᴴ w, w a row (jax.lax.linalg.cholesky_update)."""
 def cond(a: Array, p: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The condition numbers of matrices, by a norm of `matrix_norm` (torch.linalg.cond, numpy.linalg.cond)."""
 def det(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The determinants of matrices [..., n, n], by LU factors (torch.linalg.det, numpy.linalg.det); 1 of n = 0."""
+def eig(a: Array, *, return_info: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(w, v) with a v = v diag(w), of general matrices (torch.linalg.eig, numpy.linalg.eig)."""
 def eigh(a: Array, UPLO: str = 'L', *, return_info: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(w, v) with a = v diag(w) vᴴ, of Hermitian matrices, w ascending (torch.linalg.eigh, numpy.linalg.eigh)."""
+def eigh_tridiagonal(d: Array, e: Array, *, eigvals_only: bool = False, select: str = 'a', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(w, v) of Hermitian tridiagonal matrices (scipy.linalg.eigh_tridiagonal, jax.scipy.linalg); or w alone."""
+def eigvals(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """w, the eigenvalues of general matrices, complex (torch.linalg.eigvals, numpy.linalg.eigvals)."""
 def eigvalsh(a: Array, UPLO: str = 'L', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """w, the eigenvalues of Hermitian matrices, ascending (torch.linalg.eigvalsh, numpy.linalg.eigvalsh)."""
+def expm(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`matrix_exp` by SciPy's name (scipy.linalg.expm, jax.scipy.linalg.expm)."""
+def expm_frechet(a: Array, e: Array, *, compute_expm: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(exp(a), L): L is the derivative of exp at a along e (scipy.linalg.expm_frechet, jax.scipy.linalg)."""
 def geqrf(a: Array, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """y: R on and above the diagonal, below it the reflectors v of H = I - tau v vᴴ (v is 1 on it); A = H₁ H₂ … R."""
+def gmres(A: Any, b: Array, x0: Array | None = None, *, tol: float = 1e-05, atol: float = 0.0, restart: int = 20, maxiter: int | None = None, M: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x, info) with A x ≈ b of any A, by generalised minimal residuals (jax.scipy.sparse.linalg.gmres)."""
+def hessenberg(a: Array, calc_q: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """h, or (h, q), with a = q h qᴴ: h is 0 below the diagonal's neighbour, q unitary (scipy.linalg.hessenberg)."""
 def householder_product(a: A, tau: Array, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """q = the first n columns of H₁ H₂ … Hₖ, Hᵢ = I - tauᵢ vᵢ vᵢᴴ, vᵢ below a's diagonal, 1 on it (LAPACK orgqr)."""
 def inv(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -4183,8 +4215,12 @@ def inv_ex(a: Array, *, out: Out = None, stream: Stream = None, preference: Plan
     """(inverse, info) of `inv`: info, int32 [...], is 0, or k where U[k, k] is exactly 0 (torch.linalg.inv_ex)."""
 def inverse(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`inv` by its older name (torch.inverse)."""
+def lobpcg(A: Array, k: int | None = None, B: Array | None = None, X: Array | None = None, n: int | None = None, iK: Array | None = None, niter: int | None = None, tol: float | None = None, largest: bool = True, *, seed: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(E, X) with A X ≈ X diag(E), or A X ≈ B X diag(E): k eigenvalues, largest first, or smallest (torch.lobpcg)."""
 def logdet(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """log det(A) of matrices [..., n, n] (torch.logdet): NaN of a negative determinant, -inf of 0."""
+def logm(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The principal logarithm x of matrices, exp(x) = a (scipy.linalg.logm)."""
 def lstsq(a: Array, b: Array, *, rtol: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(x, residuals, rank, s): x of the least |x| among those of the least |a x - b| (torch.linalg.lstsq, 'gelsd')."""
 def lu(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -4199,26 +4235,46 @@ def lu_solve(lu: Array, pivots: Array, b: Array, *, left: bool = True, adjoint: 
     """x with A x = b, A by its factors from `lu_factor` (torch.linalg.lu_solve)."""
 def lu_unpack(lu: Array, pivots: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(P, L, U) of what `lu_factor` returns (torch.lu_unpack)."""
+def matrix_exp(a: Array, squarings: int = 32, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """exp(a) = I + a + a² / 2 + … of square matrices (torch.linalg.matrix_exp, scipy.linalg.expm)."""
 def matrix_norm(a: Array, ord: Any = 'fro', axis: int | Sequence[int] = ..., keepdims: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The norm of matrices along two axes (torch.linalg.matrix_norm, numpy.linalg.matrix_norm)."""
 def matrix_rank(a: Array, *, atol: Any = None, rtol: Any = None, hermitian: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """How many singular values of matrices are above max(atol, rtol σ₁), int64 (torch.linalg.matrix_rank)."""
+def nuclear_norm(a: Array, axis: int | Sequence[int] = ..., keepdims: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`matrix_norm` of order 'nuc', the sum of the singular values (torch.nuclear_norm)."""
 def orgqr(a: Array, tau: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`householder_product` by LAPACK's name (torch.orgqr), of complex numbers, too."""
+def ormqr(a: Array, tau: Array, other: Array, left: bool = True, transpose: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Q other, or Qᴴ other with `transpose`; other Q (Qᴴ) where not `left` (torch.ormqr, jax.lax.linalg.ormqr)."""
+def pca_lowrank(a: Array, q: int | None = None, center: bool = True, niter: int = 2, *, seed: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(U, S, V) of principal components: `svd_lowrank` of a less the mean of its rows (torch.pca_lowrank)."""
 def pinv(a: Array, *, atol: Any = None, rtol: Any = None, hermitian: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """V Σ⁺ Uᴴ, the pseudo-inverses of matrices (torch.linalg.pinv); Σ⁺ is 1 / σ above max(atol, rtol σ₁), else 0."""
+def pinverse(a: Array, rcond: float = 1e-15, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`pinv` by its older name, of singular values above rcond σ₁ (torch.pinverse)."""
 def qr(a: Array, mode: str = 'reduced', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(q, r) with a = q r, q of orthonormal columns and r upper triangular (torch.linalg.qr, numpy.linalg.qr)."""
+def qr_multiply(a: Array, c: Array, mode: str = 'right', *, conjugate: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(c Q, R), or (Q c, R) of mode 'left', with a = Q R reduced (scipy.linalg.qr_multiply, jax.scipy.linalg)."""
 def slogdet(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(sign, logabsdet): det(A) = sign · exp(logabsdet), which stays in range (torch.linalg.slogdet, numpy's)."""
 def solve(a: Array, b: Array, *, left: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with A x = b, or x A = b where not `left` (torch.linalg.solve, numpy.linalg.solve)."""
 def solve_ex(a: Array, b: Array, *, left: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(x, info) of `solve`: info, int32 [...], is 0, or k where U[k, k] is exactly 0 (torch.linalg.solve_ex)."""
+def solve_sylvester(a: Array, b: Array, q: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with a x + x b = q (scipy.linalg.solve_sylvester, jax.scipy.linalg), for matrices that `eig` makes diagonal."""
+def solve_toeplitz(c_or_cr: Any, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with T x = b, T of constant diagonals (scipy.linalg.solve_toeplitz)."""
 def solve_triangular(a: Array, b: Array, *, upper: bool, left: bool = True, unitriangular: bool = False, trans: Any = 'n', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with op(A) x = b, or x op(A) = b where not `left`, A a triangle of a (torch.linalg.solve_triangular)."""
+def sqrtm(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The principal square root x of matrices, x x = a (scipy.linalg.sqrtm, jax.scipy.linalg.sqrtm)."""
 def svd(a: Array, full_matrices: bool = True, *, return_info: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(u, s, vh) with a = u diag(s) vh, s >= 0 descending (torch.linalg.svd, numpy.linalg.svd)."""
+def svd_lowrank(a: Array, q: int | None = 6, niter: int = 2, M: Array | None = None, *, seed: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(U, S, V) with a ≈ U diag(S) Vᴴ of the q largest singular values, about (torch.svd_lowrank)."""
 def svdvals(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """s, the singular values of matrices, descending (torch.linalg.svdvals, numpy.linalg.svdvals)."""
 def tensorinv(a: Array, ind: int = 2, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -4227,6 +4283,8 @@ def tensorsolve(a: Array, b: Array, dims: Any = None, *, out: Out = None, stream
     """x with tensordot(a, x, x.ndim) = b (torch.linalg.tensorsolve, numpy.linalg.tensorsolve)."""
 def triangular_solve(a: Array, b: Array, *, left_side: bool = False, lower: bool = False, transpose_a: bool = False, conjugate_a: bool = False, unit_diagonal: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`solve_triangular` by JAX's words: x op(A) = b, or op(A) x = b with `left_side` (jax.lax.linalg)."""
+def tridiagonal_solve(dl: Array, d: Array, du: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with A x = b, A of three diagonals (jax.lax.linalg.tridiagonal_solve; LAPACK gtsv)."""
 # ops.loss
 class CrossEntropyLossDescriptor(_CrossEntropyLossDescriptor):
     """logits (*batch_shape, num_classes), targets batch_shape; the loss has shape () or, with 'none', batch_shape."""

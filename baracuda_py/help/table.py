@@ -8,6 +8,7 @@ from .fourier import FOURIER
 from .indexing import EXAMPLES
 from .latent import LATENT
 from .layout import LAYOUT
+from .linalg_functions import LINALG_FUNCTIONS
 from .linalg_lu import LINALG_LU
 from .quantized import QUANTIZED
 from .random_table import RANDOM
@@ -58,6 +59,7 @@ output, loss = bc.adaptive_log_softmax_with_loss(x, target, head, [(down, up)])"
     **LATENT,
     **SIGNALS,
     **LINALG_LU,
+    **LINALG_FUNCTIONS,
     "alpha_dropout": f"{_X}y = bc.alpha_dropout(x, 0.25, seed=7)",
     "array_equal": f"{_X}same = bc.array_equal(x, x)",
     "array_equiv": f"{_X}same = bc.array_equiv(x, x[:1])",

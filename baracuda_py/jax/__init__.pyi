@@ -826,6 +826,8 @@ from baracuda_py import vstack as vstack
 from baracuda_py import write_at as write_at
 from baracuda_py import write_slice as write_slice
 # ops.linalg
+from baracuda_py import bicgstab as bicgstab
+from baracuda_py import cg as cg
 from baracuda_py import cho_factor as cho_factor
 from baracuda_py import cho_solve as cho_solve
 from baracuda_py import cholesky as cholesky
@@ -833,16 +835,25 @@ from baracuda_py import cholesky_backward as cholesky_backward
 from baracuda_py import cholesky_ex as cholesky_ex
 from baracuda_py import cholesky_inverse as cholesky_inverse
 from baracuda_py import cholesky_solve as cholesky_solve
+from baracuda_py import cholesky_update as cholesky_update
 from baracuda_py import cond as cond
 from baracuda_py import det as det
+from baracuda_py import eig as eig
 from baracuda_py import eigh as eigh
+from baracuda_py import eigh_tridiagonal as eigh_tridiagonal
+from baracuda_py import eigvals as eigvals
 from baracuda_py import eigvalsh as eigvalsh
+from baracuda_py import expm as expm
+from baracuda_py import expm_frechet as expm_frechet
 from baracuda_py import geqrf as geqrf
+from baracuda_py import gmres as gmres
+from baracuda_py import hessenberg as hessenberg
 from baracuda_py import householder_product as householder_product
 from baracuda_py import inv as inv
 from baracuda_py import inv_ex as inv_ex
 from baracuda_py import inverse as inverse
 from baracuda_py import logdet as logdet
+from baracuda_py import logm as logm
 from baracuda_py import lstsq as lstsq
 from baracuda_py import lu as lu
 from baracuda_py import lu_factor as lu_factor
@@ -850,20 +861,29 @@ from baracuda_py import lu_factor_ex as lu_factor_ex
 from baracuda_py import lu_pivots_to_permutation as lu_pivots_to_permutation
 from baracuda_py import lu_solve as lu_solve
 from baracuda_py import lu_unpack as lu_unpack
+from baracuda_py import matrix_exp as matrix_exp
 from baracuda_py import matrix_norm as matrix_norm
 from baracuda_py import matrix_rank as matrix_rank
+from baracuda_py import nuclear_norm as nuclear_norm
 from baracuda_py import orgqr as orgqr
+from baracuda_py import ormqr as ormqr
 from baracuda_py import pinv as pinv
+from baracuda_py import pinverse as pinverse
 from baracuda_py import qr as qr
+from baracuda_py import qr_multiply as qr_multiply
 from baracuda_py import slogdet as slogdet
 from baracuda_py import solve as solve
 from baracuda_py import solve_ex as solve_ex
+from baracuda_py import solve_sylvester as solve_sylvester
+from baracuda_py import solve_toeplitz as solve_toeplitz
 from baracuda_py import solve_triangular as solve_triangular
+from baracuda_py import sqrtm as sqrtm
 from baracuda_py import svd as svd
 from baracuda_py import svdvals as svdvals
 from baracuda_py import tensorinv as tensorinv
 from baracuda_py import tensorsolve as tensorsolve
 from baracuda_py import triangular_solve as triangular_solve
+from baracuda_py import tridiagonal_solve as tridiagonal_solve
 # ops.loss
 from baracuda_py import adaptive_log_softmax_with_loss as adaptive_log_softmax_with_loss
 from baracuda_py import binary_cross_entropy as binary_cross_entropy
@@ -1380,6 +1400,13 @@ def sdpa(q: Array, k: Array, v: Array, mask: Array | None = None, *, scale: floa
     """softmax(softcap(scale · q kᵀ) + mask) v; causal, query i sees the keys up to i (top left, torch's) by default."""
 def sdpa_backward(q: Array, k: Array, v: Array, attn: Array, dy: Array, dlse: Array | None = None, *, scale: float | None = None, softcap: float = 0.0, dropout_p: float = 0.0, seed: Scalar | None = None, offset: Scalar = 0, key: Array | None = None, mask_shape: int | Sequence[int] = ..., mask_element: DType | None = None, layout: str = 'bhsd', return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, return_dmask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(dq, dk, dv, dmask), those asked for, of `sdpa` from its weights `attn`; arrays in `layout` as there."""
+# ops.linalg
+def lobpcg(A: Array, k: int | None = None, B: Array | None = None, X: Array | None = None, n: int | None = None, iK: Array | None = None, niter: int | None = None, tol: float | None = None, largest: bool = True, *, seed: Any = None, key: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(E, X) with A X ≈ X diag(E), or A X ≈ B X diag(E): k eigenvalues, largest first, or smallest (torch.lobpcg)."""
+def pca_lowrank(a: Array, q: int | None = None, center: bool = True, niter: int = 2, *, seed: Any = None, key: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(U, S, V) of principal components: `svd_lowrank` of a less the mean of its rows (torch.pca_lowrank)."""
+def svd_lowrank(a: Array, q: int | None = 6, niter: int = 2, M: Array | None = None, *, seed: Any = None, key: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(U, S, V) with a ≈ U diag(S) Vᴴ of the q largest singular values, about (torch.svd_lowrank)."""
 # ops.norm
 def dropout_add_layer_norm(x: Array, residual: Array, weight: Array | None = None, bias: Array | None = None, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, key: Array | None = None, training: bool = True, eps: float = 1e-05, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(y, h): h = dropout(x, p) + residual, y = layer_norm(h) · weight + bias. Two launches."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from ...core import Array, ElementKind
+from ...core import Array, ElementKind, registry
 from ...core.checked import shown, whole
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...calls.entries import entry
@@ -98,15 +98,20 @@ def chain_matmul(
 def matrix_power(
     a: Array, n: int, *, math_precision: str = "element", out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
-    """a @ a @ … of n times the square matrices a […, m, m] (torch.linalg.matrix_power), n >= 0.
+    """a @ a @ … of n times the square matrices a […, m, m] (torch.linalg.matrix_power).
 
-    By squares, n = 13 being 1 + 4 + 8: at most 2 log₂ n products. n = 0 gives identity matrices, n = 1 a copy.
+    By squares, n = 13 being 1 + 4 + 8: at most 2 log₂ n products. n = 0 gives identity matrices, n = 1 a copy. n < 0 is
+    -n of `inv(a)`, which tells of singular matrices.
     """
     power, view = whole("matrix_power: n", n), read(a, "a")
     if len(view.shape) < 2 or view.shape[-1] != view.shape[-2]:
         raise InvalidProblemError(f"matrix_power: a must be square matrices, got shape {view.shape}")
     if power < 0:
-        raise UnsupportedError(f"matrix_power: n = {power} is of the inverse; give that, with n = {-power}")
+        given = {"stream": stream, "preference": preference}
+        inverse = registry.public("inv")
+        if power == -1:
+            return inverse(a, out=out, **given)
+        return matrix_power(inverse(a, **given), -power, math_precision=math_precision, out=out, **given)
     options = {"stream": stream, "preference": preference}
     if power == 0:
         return _identity(a, view, out, options)

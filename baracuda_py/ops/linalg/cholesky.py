@@ -22,11 +22,10 @@ from ...core.benchmark import EAGER, FLOPS, Benchmark
 from ...core.device import Device
 from ...calls.entries import entry
 from ...schedules.in_library import COPY, COPY_SOURCE, Place, copied, offsets, piece, sequence, swapped, work_on
+from ...schedules.in_workspace import bound
 from ...schedules.library_matrices import cleared
 from ...schedules.small_matrices import small_geometry, small_kernel
 from .draws import ELEMENTS
-
-_SLACK, _COLUMNS = 1 << 20, 1024  # bytes, and columns of a: more than cuSOLVER asks for (the GPU tests say so)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,8 +110,8 @@ def geometry(p: Problem) -> Geometry | str:
     )
     if isinstance(steps, str):
         return steps
-    bound = _SLACK + _COLUMNS * desc.n * desc.element.itemsize
-    return Geometry(steps, end + bound, "contiguous" if factor.operand and factor.by_rows else "strided")
+    nbytes = end + bound(desc.element, (desc.n,), 0)
+    return Geometry(steps, nbytes, "contiguous" if factor.operand and factor.by_rows else "strided")
 
 
 def _caller(
@@ -164,6 +163,10 @@ class CholeskyPlan(Plan):
     )  # fmt: skip
     benchmarks = tuple(
         Benchmark(f"{n}² f32", n=n, element="float32", work=FLOPS, target=None, peers=(EAGER,)) for n in (1024, 8192)
+    ) + (
+        Benchmark(
+            "4096 of 32² f32", batch_shape=(4096,), n=32, element="float32", work=FLOPS, target=None, peers=(EAGER,)
+        ),
     )
 
     @staticmethod

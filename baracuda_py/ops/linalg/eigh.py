@@ -169,6 +169,17 @@ class EighPlan(Plan):
     )  # fmt: skip
     benchmarks = tuple(
         Benchmark(f"{n}² f32", n=n, element="float32", work=FLOPS, target=None, peers=(EAGER,)) for n in (256, 2048)
+    ) + tuple(
+        Benchmark(
+            f"{count} of {n}² f32",
+            batch_shape=(count,),
+            n=n,
+            element="float32",
+            work=FLOPS,
+            target=None,
+            peers=(EAGER,),
+        )
+        for count, n in ((512, 64), (4096, 32))
     )
 
     @staticmethod

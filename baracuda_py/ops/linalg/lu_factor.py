@@ -19,12 +19,11 @@ from ...calls.functional import functional
 from ...core.benchmark import EAGER, FLOPS, Benchmark
 from ...core.device import Device
 from ...schedules.in_library import COPY, COPY_SOURCE, Place, offsets, piece, sequence
+from ...schedules.in_workspace import bound
 from ...schedules.library_matrices import as_rows, cleared, too_large, whole, work_by_columns
 from ...schedules.map import widths
 from ...schedules.small_matrices import small_geometry, small_kernel
 from .draws import ELEMENTS, pivoted, row_size
-
-_SLACK, _COLUMNS = 1 << 20, 1024  # bytes, and columns of a: more than cuSOLVER asks for (the GPU tests say so)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,8 +135,8 @@ def geometry(p: Problem) -> Geometry | str:
     )
     if isinstance(steps, str):
         return steps
-    bound = _SLACK + _COLUMNS * max(desc.m, desc.n) * desc.element.itemsize
-    return Geometry(steps, end + bound, "contiguous" if straight and work.operand else "strided")
+    nbytes = end + bound(desc.element, (desc.m, desc.n), 0)
+    return Geometry(steps, nbytes, "contiguous" if straight and work.operand else "strided")
 
 
 def _caller(
@@ -192,6 +191,18 @@ class LuFactorPlan(Plan):
     benchmarks = tuple(
         Benchmark(f"{n}² f32", m=n, n=n, element="float32", work=FLOPS, target=None, peers=(EAGER,))
         for n in (1024, 8192)
+    ) + tuple(
+        Benchmark(
+            f"{count} of {m} x {n} f32",
+            batch_shape=(count,),
+            m=m,
+            n=n,
+            element="float32",
+            work=FLOPS,
+            target=None,
+            peers=(EAGER,),
+        )
+        for count, m, n in ((4096, 32, 32),)
     )
 
     @staticmethod

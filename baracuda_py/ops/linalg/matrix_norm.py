@@ -69,6 +69,15 @@ def matrix_norm(
 
 
 @entry(SvdPlan)
+def nuclear_norm(
+    a: Array, axis: Any = (-2, -1), keepdims: bool = False, *, out: Any = None, stream: Any = None,
+    preference: Any = None,
+) -> Any:  # fmt: skip
+    """`matrix_norm` of order "nuc", the sum of the singular values (torch.nuclear_norm)."""
+    return matrix_norm(a, "nuc", axis=axis, keepdims=keepdims, out=out, stream=stream, preference=preference)
+
+
+@entry(SvdPlan)
 def cond(a: Array, p: Any = None, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """The condition numbers of matrices, by a norm of `matrix_norm` (torch.linalg.cond, numpy.linalg.cond).
 

@@ -9,12 +9,15 @@ import numpy as np
 
 from ...calls.interpreters import innermost, recorder
 from ...core import config
-from ...core.arrays import read, to_numpy
-from ...core.errors import InvalidProblemError, SingularMatrixError
+from ...core.arrays import read
+from ...core.dump import on_host
+from ...core.errors import InvalidProblemError, SingularMatrixError, UnsupportedError
 from ...core.views import broadcast, cut, shape_of, transposed, without_axes
+from ...interop.packages import package_name
 from ..elementwise.complex_unary import conj
 from ..gemm.matmul import matmul
 from ..reduce.norm import sum_to_size
+from .draws import ELEMENTS
 
 Options = dict[str, Any]
 
@@ -25,6 +28,15 @@ def square(a: Any, name: str = "a") -> int:
     if len(shape) < 2 or shape[-1] != shape[-2]:
         raise InvalidProblemError(f"{name} must be square matrices [..., n, n], got shape {shape}")
     return shape[-1]
+
+
+def known(x: Any, name: str, function: str) -> Any:
+    """A view of an operand of elements that factorisations take."""
+    view = read(x, name)
+    if view.element not in ELEMENTS:
+        kinds = "float32, float64, complex64 or complex128"
+        raise UnsupportedError(f"{function}: {name} must be {kinds}, got {view.element}; write cast({name}, 'float32')")
+    return view
 
 
 def fits(n: int, b: Any, left: bool, name: str = "b") -> None:
@@ -86,7 +98,7 @@ def refuse_singular(name: str, info: Any, what: str) -> None:
         return
     if not (host or config.get("BARACUDA_CHECK")):
         return
-    found = np.asarray(info if host else to_numpy(info))
+    found = on_host(info, package_name(type(info)))  # each launch was waited for: see BARACUDA_CHECK
     bad = np.argwhere(found != 0)
     if bad.size or (found.ndim == 0 and found != 0):
         first: Sequence[int] = tuple(int(i) for i in bad[0])

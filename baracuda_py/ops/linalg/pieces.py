@@ -48,6 +48,10 @@ class Pieces:
         kind = read(x, "x").element
         return mul(x, cast(by, kind, **self.options) if kind.is_complex else by, **self.options)
 
+    def times(self, x: Any, number: float) -> Any:
+        """x times a number that the host knows."""
+        return mul(x, number, **self.options)
+
     def skew(self, x: Any) -> Any:
         """x less its adjoint."""
         return sub(x, self.turned(x), **self.options)

@@ -113,6 +113,12 @@ def pinv(
     return do.product(do.scaled(do.turned(vh), across(inverse)), do.turned(u), out)
 
 
+@entry(SvdPlan)
+def pinverse(a: Array, rcond: float = 1e-15, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
+    """`pinv` by its older name, of singular values above rcond σ₁ (torch.pinverse)."""
+    return pinv(a, rtol=rcond, out=out, stream=stream, preference=preference)
+
+
 def _lstsq_gradient(
     dy: Any, a: Any, b: Any, *, rtol: Any = None, y: Any, stream: Any = None, preference: Any = None
 ) -> Any:  # fmt: skip

@@ -12,16 +12,12 @@ from ...backends.cusolver import CUSOLVER
 from ...backends.cusolver_eigen import Geqrf, Orgqr
 from ...backends.library import Call
 from ...core import (
-    Args, Array, BackendKind, Backward, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, LibraryStep,
-    Plan, Problem, Variant, element, extent, extents, flag, operand, output,
+    Args, Array, BackendKind, Backward, Descriptor, ElementKind, Geometry, Guarantee, LibraryStep, Plan,
+    Problem, Variant, element, extent, extents, flag, operand, output,
 )  # fmt: skip
-from ...calls.entries import entry
-from ...calls.functional import functional
 from ...core.benchmark import EAGER, FLOPS, Benchmark
-from ...core.checked import shown
 from ...core.device import Device
 from ...core.memo import cached_property
-from ...core.outputs import each_of
 from ...jit.launch import runtime_for
 from ...schedules.in_library import COPY, COPY_SOURCE, Place, copied, piece, sequence, swapped
 from ...schedules.in_workspace import addresses, bound, cut
@@ -145,8 +141,8 @@ def multiplying(desc: QrDescriptor, work: Place, tau: Place, info: Place, end: i
 class QrPlan(Plan):
     """a = q r, q of orthonormal columns, r 0 below its diagonal (LAPACK geqrf, orgqr; torch.linalg.qr).
 
-    f32, f64, complex64, complex128. The diagonal of r is real, of either sign. Nothing waits for the device. There is
-    no gradient yet.
+    f32, f64, complex64, complex128. The diagonal of r is real, of either sign. Nothing waits for the device. `bc.qr`
+    has a gradient.
     """
 
     op = "linalg.qr"
@@ -169,6 +165,18 @@ class QrPlan(Plan):
     benchmarks = tuple(
         Benchmark(f"{m} x {n} f32", m=m, n=n, element="float32", work=FLOPS, target=None, peers=(EAGER,))
         for m, n in ((1024, 1024), (65536, 128))
+    ) + tuple(
+        Benchmark(
+            f"{count} of {m} x {n} f32",
+            batch_shape=(count,),
+            m=m,
+            n=n,
+            element="float32",
+            work=FLOPS,
+            target=None,
+            peers=(EAGER,),
+        )
+        for count, m, n in ((4096, 16, 16), (512, 3, 3))
     )
 
     @staticmethod
@@ -196,22 +204,3 @@ def drawn(draw: Any) -> dict[str, Any]:
     """A few matrices, or one."""
     sizes = {"batch_shape": draw.shape(0, 2, 0, 3), "m": draw.sizes(0, 1, 2, 7, 33), "n": draw.sizes(0, 1, 3, 7, 17)}
     return {**sizes, "element": draw.element}
-
-
-_qr: Any = functional(QrPlan)
-
-
-@entry(QrPlan)
-def qr(a: Array, mode: str = "reduced", *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
-    """(q, r) with a = q r, q of orthonormal columns and r upper triangular (torch.linalg.qr, numpy.linalg.qr).
-
-    a: [..., m, n] of f32, f64, complex64, complex128; k = min(m, n). mode: "reduced" gives q [..., m, k] and
-    r [..., k, n], "complete" q [..., m, m] and r [..., m, n], "r" the reduced r alone, as NumPy has it. Signs and
-    phases of q's columns are the library's. Nothing waits for the device. There is no gradient.
-    """
-    if mode not in ("reduced", "complete", "r"):
-        raise InvalidProblemError(f"mode must be 'reduced', 'complete' or 'r', got {shown(mode)}")
-    options = {"stream": stream, "preference": preference}
-    if mode == "r":
-        return _qr(a, return_q=False, out=each_of(out, 1) if out is not None else None, **options)
-    return _qr(a, complete=mode == "complete", return_q=True, out=out, **options)

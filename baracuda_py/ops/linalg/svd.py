@@ -222,6 +222,18 @@ class SvdPlan(Plan):
     benchmarks = tuple(
         Benchmark(f"{m} x {n} f32", m=m, n=n, element="float32", work=FLOPS, target=None, peers=(EAGER,))
         for m, n in ((512, 512), (4096, 256))
+    ) + tuple(
+        Benchmark(
+            f"{count} of {m} x {n} f32",
+            batch_shape=(count,),
+            m=m,
+            n=n,
+            element="float32",
+            work=FLOPS,
+            target=None,
+            peers=(EAGER,),
+        )
+        for count, m, n in ((512, 64, 64), (512, 3, 3))
     )
 
     @staticmethod

@@ -181,6 +181,17 @@ class TriangularSolvePlan(Plan):
     benchmarks = tuple(
         Benchmark(f"{n}² by {k} f32", n=n, k=k, element="float32", work=FLOPS, target=None, peers=(EAGER,))
         for n, k in ((1024, 1024), (8192, 64))
+    ) + (
+        Benchmark(
+            "4096 of 32² by 1 f32",
+            batch_shape=(4096,),
+            n=32,
+            k=1,
+            element="float32",
+            work=FLOPS,
+            target=None,
+            peers=(EAGER,),
+        ),
     )
 
     @staticmethod

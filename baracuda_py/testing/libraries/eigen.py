@@ -110,3 +110,38 @@ class HostEigen(Host):
             by_columns(vt, n, n, ldvt, dtype)[...] = right
         matrix[...] = 7  # it is destroyed
         ctypes.c_int32.from_address(info).value = status
+
+    def create_params(self) -> int:
+        return 1
+
+    def destroy_params(self, params: int) -> None:
+        """There is nothing to free."""
+
+    def xgeev_buffer_size(
+        self, handle: int, params: int, jobvl: int, jobvr: int, n: int, kind_a: int, a: int, lda: int, kind_w: int,
+        w: int, kind_vl: int, vl: int, ldvl: int, kind_vr: int, vr: int, ldvr: int, compute: int,
+    ) -> tuple[int, int]:  # fmt: skip
+        return 48 * n + 16, 24 * n + 8
+
+    def xgeev(
+        self, handle: int, params: int, jobvl: int, jobvr: int, n: int, kind_a: int, a: int, lda: int, kind_w: int,
+        w: int, kind_vl: int, vl: int, ldvl: int, kind_vr: int, vr: int, ldvr: int, compute: int, work: int,
+        nbytes: int, host: int, host_nbytes: int, info: int,
+    ) -> None:  # fmt: skip
+        from scipy.linalg import lapack
+
+        dtype = np.dtype({4: "complex64", 5: "complex128"}[kind_a])
+        if jobvl or {kind_a, kind_w, kind_vr, compute} != {kind_a} or lda < n or ldvr < n:
+            raise HostError
+        ctypes.memset(work, 0xAB, nbytes)
+        ctypes.memset(host, 0xAB, host_nbytes)
+        matrix, values = by_columns(a, n, n, lda, dtype), _vector(w, n, dtype)
+        if not np.isfinite(matrix).all():
+            matrix[...], values[...], status = 0, 0, n
+        else:
+            routine = getattr(lapack, "cgeev" if kind_a == 4 else "zgeev")
+            values[...], _, vectors, status = routine(np.array(matrix), compute_vl=0, compute_vr=jobvr)
+            if jobvr:
+                by_columns(vr, n, n, ldvr, dtype)[...] = vectors
+            matrix[...] = 7  # it is destroyed
+        ctypes.c_int32.from_address(info).value = status

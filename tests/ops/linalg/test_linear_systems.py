@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ import pytest
 import baracuda_py as bc
 from baracuda_py.core import PlanPreference
 from baracuda_py.core.errors import InvalidProblemError, SingularMatrixError, UnsupportedError
+from baracuda_py.ops.linalg.lu_functions import ZERO_PIVOT
+from baracuda_py.ops.linalg.parts import refuse_singular
 from baracuda_py.ops.linalg.lu_factor import LuFactorPlan
 from baracuda_py.ops.linalg.lu_permutation import LuPermutationPlan
 from baracuda_py.ops.linalg.triangular_solve import TriangularSolvePlan
@@ -183,6 +186,24 @@ def test_singular_matrices_are_told_where_the_host_looks(monkeypatch: pytest.Mon
     monkeypatch.setenv("BARACUDA_CHECK", "1")
     with pytest.raises(SingularMatrixError, match=r"solve: U.2, 2. is exactly 0"):
         bc.solve(held, torch.ones(2, dtype=held.dtype))
+
+
+def test_singular_matrices_of_a_device_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What tells of them is read by `get`: CuPy's arrays become NumPy's in no other way."""
+    cupy = pytest.importorskip("cupy")
+    held = np.array([0, 2], np.int32)
+
+    class OnDevice(cupy.ndarray):  # type: ignore[misc]
+        def get(self) -> Any:
+            return held
+
+    OnDevice.__module__ = "cupy"
+    memory = cupy.cuda.UnownedMemory(held.ctypes.data, held.nbytes, held, 0)
+    info = OnDevice(held.shape, held.dtype, cupy.cuda.MemoryPointer(memory, 0))
+    refuse_singular("inv", info, ZERO_PIVOT)
+    monkeypatch.setenv("BARACUDA_CHECK", "1")
+    with pytest.raises(SingularMatrixError, match=r"inv: U.2, 2. is exactly 0, .* at .1,. of the batch"):
+        refuse_singular("inv", info, ZERO_PIVOT)
 
 
 def test_refusals() -> None:

@@ -1,0 +1,50 @@
+"""Operands of functions of matrices, eigenvalues, low ranks and iterative solvers, which are written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Call = tuple[list[Any], dict[str, Any]]
+
+
+def _made(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def _definite(n: int = 4) -> np.ndarray:
+    x = _made(n, n)
+    return (x @ x.T + n * np.eye(n)).astype(np.float32)
+
+
+def _lines() -> list[np.ndarray]:
+    return [_made(2, 5), _made(2, 5, seed=1) + 6, _made(2, 5, seed=2)]
+
+
+LINALG_FUNCTIONS: dict[str, Callable[[], Call]] = {
+    "matrix_exp": lambda: ([_made(2, 4, 4)], {"squarings": 3}),
+    "expm": lambda: ([_made(4, 4)], {}),
+    "expm_frechet": lambda: ([_made(4, 4), _made(4, 4, seed=1)], {}),
+    "ormqr": lambda: ([_made(6, 4), _made(4), _made(6, 3)], {}),
+    "qr_multiply": lambda: ([_made(6, 4), _made(3, 6)], {}),
+    "svd_lowrank": lambda: ([_made(8, 6), 3], {"niter": 1, "seed": 5}),
+    "pca_lowrank": lambda: ([_made(8, 6), 3], {"niter": 1, "seed": 5}),
+    "eig": lambda: ([_made(4, 4)], {}),
+    "eigvals": lambda: ([_made(4, 4)], {}),
+    "tridiagonal_solve": lambda: ([*_lines(), _made(2, 5, 3)], {}),
+    "eigh_tridiagonal": lambda: ([_made(5), _made(4, seed=1)], {}),
+    "cg": lambda: ([_definite(), _made(2, 4)], {"maxiter": 4}),
+    "bicgstab": lambda: ([_definite(), _made(2, 4)], {"maxiter": 3}),
+    "gmres": lambda: ([_definite(), _made(2, 4)], {"restart": 3, "maxiter": 2}),
+    "lobpcg": lambda: ([_definite(9), 2], {"niter": 3, "seed": 5}),
+    "sqrtm": lambda: ([_definite()], {}),
+    "logm": lambda: ([_definite()], {}),
+    "solve_sylvester": lambda: ([_definite(), _definite(3), _made(4, 3)], {}),
+    "hessenberg": lambda: ([_made(4, 4)], {}),
+    "cholesky_update": lambda: ([np.triu(_definite()), _made(4)], {}),
+    "solve_toeplitz": lambda: ([np.array([8, 1, 2], np.float32), _made(3)], {}),
+    "pinverse": lambda: ([_made(4, 6)], {"rcond": 1e-6}),
+    "nuclear_norm": lambda: ([_made(4, 6)], {}),
+}
