@@ -5626,6 +5626,31 @@ def segment_topk(x: Array, offsets: Array, k: int, largest: bool = True, *, out:
     """The k largest, or smallest, elements of every segment of a vector, and where they stood: [segments, k] each."""
 def topk_varlen(x: Array, lengths: Array, k: int, *, offsets: Array | None = None, page_table: Array | None = None, page_size: int = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The k largest of the first lengths[r] elements of every row r of x, and where they stand: [rows, k] each."""
+# ops.signal
+def amplitude_to_db(x: Array, multiplier: float = 10.0, amin: float = 1e-10, db_multiplier: float = 0.0, top_db: float | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """multiplier (log10(max(x, amin)) - db_multiplier): decibels (torchaudio.functional.amplitude_to_DB)."""
+def db_to_amplitude(x: Array, ref: float = 1.0, power: float = 1.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """ref 10^(0.1 power x): decibels back (torchaudio.functional.DB_to_amplitude)."""
+def griffin_lim(x: Array, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window: Array | None = None, power: float = 2.0, n_iter: int = 32, momentum: float = 0.99, length: int | None = None, init: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """A signal whose `spectrogram` is near x: phases of istft and stft by turns (Griffin and Lim 1984; torchaudio)."""
+def istft(x: Array, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window: Array | None = None, center: bool = True, normalized: bool = False, onesided: bool | None = None, length: int | None = None, return_complex: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The signal of least squares whose `stft` is x: frames times window added up, over Σ window² (torch.istft)."""
+def mel_filterbank(n_freqs: int, f_min: float, f_max: float, n_mels: int, sample_rate: int, norm: str | None = None, mel_scale: str = 'htk', *, element: Any = None, like: Any = None, out: Any = None) -> Array:
+    """Triangles of equal width in mel over the frequencies of a spectrum, [n_freqs, n_mels] (melscale_fbanks)."""
+def mel_spectrogram(x: Array, sample_rate: int = 16000, n_fft: int = 400, hop_length: int | None = None, win_length: int | None = None, window: Array | None = None, f_min: float = 0.0, f_max: float | None = None, n_mels: int = 128, power: float = 2.0, normalized: Any = False, center: bool = True, pad_mode: str = 'reflect', pad: int = 0, norm: str | None = None, mel_scale: str = 'htk', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The `spectrogram` of x times `mel_filterbank`, [..., n_mels, frames] (torchaudio.transforms.MelSpectrogram)."""
+def mfcc(x: Array, sample_rate: int = 16000, n_mfcc: int = 40, norm: str | None = 'ortho', log_mels: bool = False, n_fft: int = 400, hop_length: int | None = None, win_length: int | None = None, window: Array | None = None, f_min: float = 0.0, f_max: float | None = None, n_mels: int = 128, power: float = 2.0, normalized: Any = False, center: bool = True, pad_mode: str = 'reflect', pad: int = 0, mel_norm: str | None = None, mel_scale: str = 'htk', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Cepstra of a sound: the first n_mfcc of the cosine transform of its mel spectra's logarithms, [..., n_mfcc, frames]."""
+def mu_law_decoding(x: Array, quantization_channels: int = 256, element: DType = 'float32', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The samples of codes that `mu_law_encoding` made, in `element` (torchaudio.functional.mu_law_decoding)."""
+def mu_law_encoding(x: Array, quantization_channels: int = 256, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Samples from -1 to 1 as int64 codes below quantization_channels, finer near 0 (ITU-T G.711; torchaudio)."""
+def phase_vocoder(x: Array, rate: float, phase_advance: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """A spectrogram `rate` times as fast, its pitches kept (torchaudio.functional.phase_vocoder)."""
+def spectrogram(x: Array, n_fft: int = 400, hop_length: int | None = None, win_length: int | None = None, window: Array | None = None, power: float | None = 2.0, normalized: Any = False, center: bool = True, pad_mode: str = 'reflect', onesided: bool = True, pad: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """|stft(x)|^power, [..., frequencies, frames] (torchaudio.functional.spectrogram)."""
+def stft(x: Array, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window: Array | None = None, center: bool = True, pad_mode: str = 'reflect', normalized: bool = False, onesided: bool | None = None, return_complex: bool = True, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """X[f, t] = Σ_j window[j] x[t hop_length + j] exp(-2πi f j / n_fft), j below n_fft (torch.stft)."""
 # ops.softmax
 class GumbelSoftmaxDescriptor(_GumbelSoftmaxDescriptor):
     """x and y have shape `shape`; the categories lie along `axis`."""

@@ -1291,6 +1291,18 @@ from baracuda_py import segment_spread as segment_spread
 from baracuda_py import segment_sum as segment_sum
 from baracuda_py import segment_topk as segment_topk
 from baracuda_py import topk_varlen as topk_varlen
+# ops.signal
+from baracuda_py import amplitude_to_db as amplitude_to_db
+from baracuda_py import db_to_amplitude as db_to_amplitude
+from baracuda_py import griffin_lim as griffin_lim
+from baracuda_py import istft as istft
+from baracuda_py import mel_spectrogram as mel_spectrogram
+from baracuda_py import mfcc as mfcc
+from baracuda_py import mu_law_decoding as mu_law_decoding
+from baracuda_py import mu_law_encoding as mu_law_encoding
+from baracuda_py import phase_vocoder as phase_vocoder
+from baracuda_py import spectrogram as spectrogram
+from baracuda_py import stft as stft
 # ops.softmax
 from baracuda_py import entmax15 as entmax15
 from baracuda_py import gumbel_softmax_backward as gumbel_softmax_backward

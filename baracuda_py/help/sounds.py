@@ -1,0 +1,22 @@
+"""Examples of the functions of spectra, filters and other rates: rows of `TABLE`."""
+
+from __future__ import annotations
+
+_RNG = "rng = np.random.default_rng(0)\n"
+_X = f"{_RNG}x = rng.standard_normal((2, 256), dtype=np.float32)\n"
+
+SOUNDS: dict[str, str] = {
+    "amplitude_to_db": "x = np.float32([1, 0.1, 0.001])\ny = bc.amplitude_to_db(x, top_db=20.0)",
+    "db_to_amplitude": "x = np.float32([0, -10, -20])\ny = bc.db_to_amplitude(x, power=0.5)",
+    "griffin_lim": f"{_X}s = bc.spectrogram(x, 32)\ny = bc.griffin_lim(s, 32, n_iter=4, length=256)",
+    "istft": f"{_X}z = bc.stft(x, 32)\ny = bc.istft(z, 32, length=256)",
+    "mel_spectrogram": f"{_X}y = bc.mel_spectrogram(x, 16000, n_fft=64, n_mels=8)",
+    "mfcc": f"{_X}y = bc.mfcc(x, 16000, n_mfcc=4, n_fft=64, n_mels=8)",
+    "mu_law_decoding": "codes = np.arange(0, 256, 51)\ny = bc.mu_law_decoding(codes)",
+    "mu_law_encoding": "x = np.float32([-1, -0.1, 0, 0.1, 1])\ny = bc.mu_law_encoding(x)",
+    "phase_vocoder": f"""{_X}z = bc.stft(x, 32, 8)
+advance = np.linspace(0, 8 * np.pi, 17, dtype=np.float32)[:, None]
+y = bc.phase_vocoder(z, 1.5, advance)""",
+    "spectrogram": f"{_X}y = bc.spectrogram(x, n_fft=32, power=1.0)",
+    "stft": f"{_X}z = bc.stft(x, 32, window=bc.hann_window(32))",
+}

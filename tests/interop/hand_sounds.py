@@ -1,0 +1,33 @@
+"""Operands for the functions of spectra, filters and other rates: see `hand_written`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Call = tuple[list[Any], dict[str, Any]]
+
+
+def _x(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def _z(*shape: int) -> np.ndarray:
+    return (_x(*shape) + 1j * _x(*shape, seed=1)).astype(np.complex64)
+
+
+SOUNDS: dict[str, Callable[[], Call]] = {
+    "amplitude_to_db": lambda: ([np.abs(_x(2, 3, 4)) + 0.1], {"top_db": 3.0}),
+    "db_to_amplitude": lambda: ([_x(3, 4)], {"power": 0.5}),
+    "griffin_lim": lambda: ([np.abs(_x(2, 5, 6)) + 0.1, 8], {"n_iter": 2}),
+    "istft": lambda: ([_z(2, 5, 6), 8], {"hop_length": 3}),
+    "mel_spectrogram": lambda: ([_x(2, 30)], {"n_fft": 16, "n_mels": 3}),
+    "mfcc": lambda: ([_x(2, 30)], {"n_fft": 16, "n_mels": 3, "n_mfcc": 2}),
+    "mu_law_decoding": lambda: ([np.abs(_x(2, 3)) * 50], {}),
+    "mu_law_encoding": lambda: ([np.tanh(_x(3, 4))], {}),
+    "phase_vocoder": lambda: ([_z(2, 5, 6), 1.3, np.abs(_x(5, 1))], {}),
+    "spectrogram": lambda: ([_x(2, 30)], {"n_fft": 16}),
+    "stft": lambda: ([_x(2, 30), 16], {"window": np.abs(_x(16, seed=1))}),
+}
