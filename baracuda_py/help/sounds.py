@@ -19,4 +19,8 @@ advance = np.linspace(0, 8 * np.pi, 17, dtype=np.float32)[:, None]
 y = bc.phase_vocoder(z, 1.5, advance)""",
     "spectrogram": f"{_X}y = bc.spectrogram(x, n_fft=32, power=1.0)",
     "stft": f"{_X}z = bc.stft(x, 32, window=bc.hann_window(32))",
+    **{
+        name: f"{_RNG}x = rng.standard_normal((3, 8), dtype=np.float32)\ny = bc.{name}(x, 2, norm='ortho')"
+        for name in ("dct", "idct", "dst", "idst", "dctn", "idctn", "dstn", "idstn")
+    },
 }

@@ -1357,7 +1357,15 @@ from baracuda_py import topk_varlen as topk_varlen
 # ops.signal
 from baracuda_py import amplitude_to_db as amplitude_to_db
 from baracuda_py import db_to_amplitude as db_to_amplitude
+from baracuda_py import dct as dct
+from baracuda_py import dctn as dctn
+from baracuda_py import dst as dst
+from baracuda_py import dstn as dstn
 from baracuda_py import griffin_lim as griffin_lim
+from baracuda_py import idct as idct
+from baracuda_py import idctn as idctn
+from baracuda_py import idst as idst
+from baracuda_py import idstn as idstn
 from baracuda_py import istft as istft
 from baracuda_py import mel_spectrogram as mel_spectrogram
 from baracuda_py import mfcc as mfcc

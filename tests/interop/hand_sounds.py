@@ -30,4 +30,6 @@ SOUNDS: dict[str, Callable[[], Call]] = {
     "phase_vocoder": lambda: ([_z(2, 5, 6), 1.3, np.abs(_x(5, 1))], {}),
     "spectrogram": lambda: ([_x(2, 30)], {"n_fft": 16}),
     "stft": lambda: ([_x(2, 30), 16], {"window": np.abs(_x(16, seed=1))}),
+    **dict.fromkeys(("dct", "idct", "dst", "idst"), lambda: ([_x(3, 6)], {"axis": 0, "norm": "ortho"})),
+    **dict.fromkeys(("dctn", "idctn", "dstn", "idstn"), lambda: ([_x(3, 6)], {"type": 3})),
 }

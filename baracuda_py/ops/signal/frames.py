@@ -54,11 +54,11 @@ def places(x: Any, n: int, stream: Any, element: ElementKind = ElementKind.F64) 
         return arange(n, element=element, like=x)
 
 
-def table(x: Any, n: int, text: str, options: Any, **numbers: Any) -> Any:
-    """A formula of i = 0, 1, … below n in float64, rounded once to x's real numbers."""
+def table(x: Any, count: int, text: str, options: Any, /, **numbers: Any) -> Any:
+    """A formula of i = 0, 1, … below `count` in float64, rounded once to x's real numbers."""
     kind = read(x, "x").element.part
-    named = "; ".join(f"{name} = {kind}({said})" for name, said in (one.split(" = ") for one in text.split("; ")))
-    return formula(named)(i=places(x, n, options["stream"]), **numbers, **options)
+    named = "; ".join(f"{name} = {kind}({said})" for name, said in (one.split(" = ", 1) for one in text.split("; ")))
+    return formula(named)(i=places(x, count, options["stream"]), **numbers, **options)
 
 
 def parts(z: Any, options: Any) -> tuple[Any, Any]:
@@ -100,9 +100,14 @@ def back(y: Any, at: int, name: str = "y") -> Any:
     return permuted(y, order, name)
 
 
-def to_last(out: Any, at: int) -> Any:
-    """A view of `out` whose axis `at` is the last; None of None."""
-    return None if out is None else last(out, at, "out")[0]
+def to_last(out: Any, at: int, like: Any) -> Any:
+    """A view of `out`, which has as many axes as `like`, whose axis `at` is the last; None of None."""
+    if out is None:
+        return None
+    rank, found = len(shape_of(like, "x")), shape_of(out, "out")
+    if len(found) != rank:
+        raise InvalidProblemError(f"out must have {rank} axes, got shape {found}")
+    return last(out, at, "out")[0]
 
 
 def returned(y: Any, at: int, out: Any) -> Any:
