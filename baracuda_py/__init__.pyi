@@ -5629,6 +5629,8 @@ def topk_varlen(x: Array, lengths: Array, k: int, *, offsets: Array | None = Non
 # ops.signal
 def amplitude_to_db(x: Array, multiplier: float = 10.0, amin: float = 1e-10, db_multiplier: float = 0.0, top_db: float | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """multiplier (log10(max(x, amin)) - db_multiplier): decibels (torchaudio.functional.amplitude_to_DB)."""
+def analytic_signal(x: Array, n: int | None = None, axis: int = -1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x + i H(x), H being the Hilbert transform: no frequencies below 0 (scipy.signal.hilbert)."""
 def barthann(n: int, *, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
     """0.62 - 0.48 |x| + 0.38 cos(2π |x|), x from -½ to ½ (scipy.signal.windows.barthann)."""
 def blackmanharris(n: int, *, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
@@ -5639,6 +5641,10 @@ def boxcar(n: int, *, sym: bool = True, element: Any = None, like: Any = None, o
     """1 everywhere (scipy.signal.windows.boxcar)."""
 def chebwin(n: int, *, at: float = 100.0, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
     """Dolph's and Chebyshev's window: all side lobes `at` dB below the main one (scipy.signal.windows.chebwin)."""
+def coherence(x: Array, y: Array, fs: float = 1.0, window: Any = 'hann', nperseg: int | None = None, noverlap: int | None = None, nfft: int | None = None, detrend: Any = 'constant', axis: int = -1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(f, |csd(x, y)|² / (welch(x) welch(y))): from 0 to 1, how linear y is in x (scipy.signal.coherence)."""
+def csd(x: Array, y: Array, fs: float = 1.0, window: Any = 'hann', nperseg: int | None = None, noverlap: int | None = None, nfft: int | None = None, detrend: Any = 'constant', return_onesided: bool = True, scaling: str = 'density', axis: int = -1, average: str = 'mean', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(f, cross power): the mean of conj(transform of x) · transform of y, complex (scipy.signal.csd)."""
 def db_to_amplitude(x: Array, ref: float = 1.0, power: float = 1.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """ref 10^(0.1 power x): decibels back (torchaudio.functional.DB_to_amplitude)."""
 def dct(x: Array, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None, orthogonalize: bool | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -5651,6 +5657,8 @@ def dst(x: Array, type: int = 2, n: int | None = None, axis: int = -1, norm: str
     """The discrete sine transform along an axis (scipy.fft.dst)."""
 def dstn(x: Array, type: int = 2, s: Any = None, axis: int | Sequence[int] | None = None, norm: str | None = None, orthogonalize: bool | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`dst` along several axes, one after the other (scipy.fft.dstn)."""
+def fftconvolve(a: Array, v: Array, mode: str = 'full', axis: int | Sequence[int] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i] = Σ_j a[i - j] v[j] along axes, by Fourier transforms (scipy.signal.fftconvolve, oaconvolve)."""
 def flattop(n: int, *, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
     """The window of five cosines with a flat top, which reads amplitudes (scipy.signal.windows.flattop)."""
 def general_gaussian(n: int, *, p: float, sig: float, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
@@ -5683,8 +5691,12 @@ def mu_law_decoding(x: Array, quantization_channels: int = 256, element: DType =
     """The samples of codes that `mu_law_encoding` made, in `element` (torchaudio.functional.mu_law_decoding)."""
 def mu_law_encoding(x: Array, quantization_channels: int = 256, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Samples from -1 to 1 as int64 codes below quantization_channels, finer near 0 (ITU-T G.711; torchaudio)."""
+def oaconvolve(a: Array, v: Array, mode: str = 'full', axis: int | Sequence[int] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i] = Σ_j a[i - j] v[j] along axes, by Fourier transforms (scipy.signal.fftconvolve, oaconvolve)."""
 def parzen(n: int, *, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
     """Parzen's window, four boxes convolved: cubic in the distance from the middle (scipy.signal.windows.parzen)."""
+def periodogram(x: Array, fs: float = 1.0, window: Any = 'boxcar', nfft: int | None = None, detrend: Any = 'constant', return_onesided: bool = True, scaling: str = 'density', axis: int = -1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(f, power): |transform|² of x as one window (scipy.signal.periodogram)."""
 def phase_vocoder(x: Array, rate: float, phase_advance: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """A spectrogram `rate` times as fast, its pitches kept (torchaudio.functional.phase_vocoder)."""
 def spectrogram(x: Array, n_fft: int = 400, hop_length: int | None = None, win_length: int | None = None, window: Array | None = None, power: float | None = 2.0, normalized: Any = False, center: bool = True, pad_mode: str = 'reflect', onesided: bool = True, pad: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -5697,6 +5709,8 @@ def triang(n: int, *, sym: bool = True, element: Any = None, like: Any = None, o
     """1 - |2 i - (m - 1)| / M, M being m, of an odd m m + 1: a triangle above 0 (scipy.signal.windows.triang)."""
 def tukey(n: int, *, alpha: float = 0.5, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
     """1 between two halves of a cosine, which are `alpha` of it; from 1 on `hann` (scipy.signal.windows.tukey)."""
+def welch(x: Array, fs: float = 1.0, window: Any = 'hann', nperseg: int | None = None, noverlap: int | None = None, nfft: int | None = None, detrend: Any = 'constant', return_onesided: bool = True, scaling: str = 'density', axis: int = -1, average: str = 'mean', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(f, power): the mean of |transform|² of windows of x that overlap, over frequencies (scipy.signal.welch)."""
 # ops.softmax
 class GumbelSoftmaxDescriptor(_GumbelSoftmaxDescriptor):
     """x and y have shape `shape`; the categories lie along `axis`."""

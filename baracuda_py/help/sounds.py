@@ -4,9 +4,16 @@ from __future__ import annotations
 
 _RNG = "rng = np.random.default_rng(0)\n"
 _X = f"{_RNG}x = rng.standard_normal((2, 256), dtype=np.float32)\n"
+_PAIR = f"{_RNG}x, y = rng.standard_normal((2, 2, 256), dtype=np.float32)\n"
 
 SOUNDS: dict[str, str] = {
     "amplitude_to_db": "x = np.float32([1, 0.1, 0.001])\ny = bc.amplitude_to_db(x, top_db=20.0)",
+    "analytic_signal": f"{_X}y = bc.analytic_signal(x)",
+    "coherence": f"{_PAIR}f, c = bc.coherence(x, y, fs=100.0, nperseg=64)",
+    "csd": f"{_PAIR}f, p = bc.csd(x, y, fs=100.0, nperseg=64)",
+    "fftconvolve": f"{_PAIR}z = bc.fftconvolve(x, y, 'same', axis=1)",
+    "periodogram": f"{_X}f, p = bc.periodogram(x, fs=100.0)",
+    "welch": f"{_X}f, p = bc.welch(x, fs=100.0, nperseg=64)",
     "db_to_amplitude": "x = np.float32([0, -10, -20])\ny = bc.db_to_amplitude(x, power=0.5)",
     "griffin_lim": f"{_X}s = bc.spectrogram(x, 32)\ny = bc.griffin_lim(s, 32, n_iter=4, length=256)",
     "istft": f"{_X}z = bc.stft(x, 32)\ny = bc.istft(z, 32, length=256)",

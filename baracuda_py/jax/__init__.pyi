@@ -1293,11 +1293,15 @@ from baracuda_py import segment_topk as segment_topk
 from baracuda_py import topk_varlen as topk_varlen
 # ops.signal
 from baracuda_py import amplitude_to_db as amplitude_to_db
+from baracuda_py import analytic_signal as analytic_signal
+from baracuda_py import coherence as coherence
+from baracuda_py import csd as csd
 from baracuda_py import db_to_amplitude as db_to_amplitude
 from baracuda_py import dct as dct
 from baracuda_py import dctn as dctn
 from baracuda_py import dst as dst
 from baracuda_py import dstn as dstn
+from baracuda_py import fftconvolve as fftconvolve
 from baracuda_py import griffin_lim as griffin_lim
 from baracuda_py import idct as idct
 from baracuda_py import idctn as idctn
@@ -1308,9 +1312,12 @@ from baracuda_py import mel_spectrogram as mel_spectrogram
 from baracuda_py import mfcc as mfcc
 from baracuda_py import mu_law_decoding as mu_law_decoding
 from baracuda_py import mu_law_encoding as mu_law_encoding
+from baracuda_py import oaconvolve as oaconvolve
+from baracuda_py import periodogram as periodogram
 from baracuda_py import phase_vocoder as phase_vocoder
 from baracuda_py import spectrogram as spectrogram
 from baracuda_py import stft as stft
+from baracuda_py import welch as welch
 # ops.softmax
 from baracuda_py import entmax15 as entmax15
 from baracuda_py import gumbel_softmax_backward as gumbel_softmax_backward

@@ -20,6 +20,11 @@ def _z(*shape: int) -> np.ndarray:
 
 SOUNDS: dict[str, Callable[[], Call]] = {
     "amplitude_to_db": lambda: ([np.abs(_x(2, 3, 4)) + 0.1], {"top_db": 3.0}),
+    "analytic_signal": lambda: ([_x(3, 8)], {"axis": 0}),
+    **dict.fromkeys(("coherence", "csd"), lambda: ([_x(2, 30), _x(2, 30, seed=1)], {"nperseg": 12})),
+    "fftconvolve": lambda: ([_x(3, 8), _x(3, 4, seed=1)], {"axis": 1}),
+    "periodogram": lambda: ([_x(3, 8)], {"axis": 0}),
+    "welch": lambda: ([_x(2, 30)], {"nperseg": 12}),
     "db_to_amplitude": lambda: ([_x(3, 4)], {"power": 0.5}),
     "griffin_lim": lambda: ([np.abs(_x(2, 5, 6)) + 0.1, 8], {"n_iter": 2}),
     "istft": lambda: ([_z(2, 5, 6), 8], {"hop_length": 3}),
