@@ -5633,6 +5633,8 @@ def analytic_signal(x: Array, n: int | None = None, axis: int = -1, *, out: Out 
     """x + i H(x), H being the Hilbert transform: no frequencies below 0 (scipy.signal.hilbert)."""
 def barthann(n: int, *, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
     """0.62 - 0.48 |x| + 0.38 cos(2π |x|), x from -½ to ½ (scipy.signal.windows.barthann)."""
+def biquad(x: Array, b0: float, b1: float, b2: float, a0: float, a1: float, a2: float, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`lfilter` of second order by its six numbers, along the last axis (torchaudio.functional.biquad)."""
 def blackmanharris(n: int, *, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
     """Blackman's and Harris's window of four cosines (scipy.signal.windows.blackmanharris)."""
 def bohman(n: int, *, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
@@ -5651,6 +5653,8 @@ def dct(x: Array, type: int = 2, n: int | None = None, axis: int = -1, norm: str
     """The discrete cosine transform along an axis (scipy.fft.dct, jax.scipy.fft.dct)."""
 def dctn(x: Array, type: int = 2, s: Any = None, axis: int | Sequence[int] | None = None, norm: str | None = None, orthogonalize: bool | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`dct` along several axes, one after the other (scipy.fft.dctn)."""
+def deemphasis(x: Array, coeff: float = 0.97, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[t] = x[t] + coeff y[t - 1] along the last axis: `preemphasis` undone (torchaudio.functional.deemphasis)."""
 def dpss(n: int, nw: float, *, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
     """The sequence of n with most of its energy at frequencies below nw / n (Slepian; scipy.signal.windows.dpss)."""
 def dst(x: Array, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None, orthogonalize: bool | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -5659,6 +5663,8 @@ def dstn(x: Array, type: int = 2, s: Any = None, axis: int | Sequence[int] | Non
     """`dst` along several axes, one after the other (scipy.fft.dstn)."""
 def fftconvolve(a: Array, v: Array, mode: str = 'full', axis: int | Sequence[int] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[i] = Σ_j a[i - j] v[j] along axes, by Fourier transforms (scipy.signal.fftconvolve, oaconvolve)."""
+def filtfilt(b: Array, a: Array, x: Array, axis: int = -1, padtype: str | None = 'odd', padlen: int | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """A filter there and back, which delays nothing: `lfilter` of x, and of that from its end (scipy.signal.filtfilt)."""
 def flattop(n: int, *, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
     """The window of five cosines with a flat top, which reads amplitudes (scipy.signal.windows.flattop)."""
 def general_gaussian(n: int, *, p: float, sig: float, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
@@ -5681,6 +5687,10 @@ def kaiser_bessel_derived(n: int, beta: float, *, element: Any = None, like: Any
     """The square root of a Kaiser window's running sum, there and back: of even n (scipy.signal.windows)."""
 def lanczos(n: int, *, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
     """sinc(2 i / (m - 1) - 1), the middle arch of a sinc (scipy.signal.windows.lanczos)."""
+def lfilter(b: Array, a: Array, x: Array, axis: int = -1, zi: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y with a[0] y[t] = Σ_k b[k] x[t - k] - Σ_(k > 0) a[k] y[t - k] along an axis (scipy.signal.lfilter)."""
+def lfilter_zi(b: Array, a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """What a filter holds at rest on an input of 1, max(len(a), len(b)) - 1 numbers (scipy.signal.lfilter_zi)."""
 def mel_filterbank(n_freqs: int, f_min: float, f_max: float, n_mels: int, sample_rate: int, norm: str | None = None, mel_scale: str = 'htk', *, element: Any = None, like: Any = None, out: Any = None) -> Array:
     """Triangles of equal width in mel over the frequencies of a spectrum, [n_freqs, n_mels] (melscale_fbanks)."""
 def mel_spectrogram(x: Array, sample_rate: int = 16000, n_fft: int = 400, hop_length: int | None = None, win_length: int | None = None, window: Array | None = None, f_min: float = 0.0, f_max: float | None = None, n_mels: int = 128, power: float = 2.0, normalized: Any = False, center: bool = True, pad_mode: str = 'reflect', pad: int = 0, norm: str | None = None, mel_scale: str = 'htk', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -5699,6 +5709,10 @@ def periodogram(x: Array, fs: float = 1.0, window: Any = 'boxcar', nfft: int | N
     """(f, power): |transform|² of x as one window (scipy.signal.periodogram)."""
 def phase_vocoder(x: Array, rate: float, phase_advance: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """A spectrogram `rate` times as fast, its pitches kept (torchaudio.functional.phase_vocoder)."""
+def preemphasis(x: Array, coeff: float = 0.97, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x[t] - coeff x[t - 1] along the last axis, x[0] at its begin (torchaudio.functional.preemphasis)."""
+def sosfilt(sos: Array, x: Array, axis: int = -1, zi: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """A filter as a cascade of sections of second order, `lfilter` of each (scipy.signal.sosfilt)."""
 def spectrogram(x: Array, n_fft: int = 400, hop_length: int | None = None, win_length: int | None = None, window: Array | None = None, power: float | None = 2.0, normalized: Any = False, center: bool = True, pad_mode: str = 'reflect', onesided: bool = True, pad: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """|stft(x)|^power, [..., frequencies, frames] (torchaudio.functional.spectrogram)."""
 def stft(x: Array, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window: Array | None = None, center: bool = True, pad_mode: str = 'reflect', normalized: bool = False, onesided: bool | None = None, return_complex: bool = True, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:

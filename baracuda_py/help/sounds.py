@@ -9,6 +9,13 @@ _PAIR = f"{_RNG}x, y = rng.standard_normal((2, 2, 256), dtype=np.float32)\n"
 SOUNDS: dict[str, str] = {
     "amplitude_to_db": "x = np.float32([1, 0.1, 0.001])\ny = bc.amplitude_to_db(x, top_db=20.0)",
     "analytic_signal": f"{_X}y = bc.analytic_signal(x)",
+    "biquad": f"{_X}y = bc.biquad(x, 0.2, 0.4, 0.2, 1.0, -0.4, 0.2)",
+    "deemphasis": f"{_X}y = bc.deemphasis(x, 0.9)",
+    "filtfilt": f"{_X}y = bc.filtfilt([0.2, 0.2], [1.0, -0.6], x)",
+    "lfilter": f"{_X}y = bc.lfilter([0.2, 0.4, 0.2], [1.0, -0.4, 0.2], x)",
+    "lfilter_zi": "b, a = np.float32([0.2, 0.2]), np.float32([1, -0.6])\nzi = bc.lfilter_zi(b, a)",
+    "preemphasis": f"{_X}y = bc.preemphasis(x, 0.9)",
+    "sosfilt": f"{_X}y = bc.sosfilt([[0.2, 0.4, 0.2, 1.0, -0.4, 0.2]], x)",
     "coherence": f"{_PAIR}f, c = bc.coherence(x, y, fs=100.0, nperseg=64)",
     "csd": f"{_PAIR}f, p = bc.csd(x, y, fs=100.0, nperseg=64)",
     "fftconvolve": f"{_PAIR}z = bc.fftconvolve(x, y, 'same', axis=1)",

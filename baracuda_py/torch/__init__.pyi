@@ -1357,20 +1357,25 @@ from baracuda_py import topk_varlen as topk_varlen
 # ops.signal
 from baracuda_py import amplitude_to_db as amplitude_to_db
 from baracuda_py import analytic_signal as analytic_signal
+from baracuda_py import biquad as biquad
 from baracuda_py import coherence as coherence
 from baracuda_py import csd as csd
 from baracuda_py import db_to_amplitude as db_to_amplitude
 from baracuda_py import dct as dct
 from baracuda_py import dctn as dctn
+from baracuda_py import deemphasis as deemphasis
 from baracuda_py import dst as dst
 from baracuda_py import dstn as dstn
 from baracuda_py import fftconvolve as fftconvolve
+from baracuda_py import filtfilt as filtfilt
 from baracuda_py import griffin_lim as griffin_lim
 from baracuda_py import idct as idct
 from baracuda_py import idctn as idctn
 from baracuda_py import idst as idst
 from baracuda_py import idstn as idstn
 from baracuda_py import istft as istft
+from baracuda_py import lfilter as lfilter
+from baracuda_py import lfilter_zi as lfilter_zi
 from baracuda_py import mel_spectrogram as mel_spectrogram
 from baracuda_py import mfcc as mfcc
 from baracuda_py import mu_law_decoding as mu_law_decoding
@@ -1378,6 +1383,8 @@ from baracuda_py import mu_law_encoding as mu_law_encoding
 from baracuda_py import oaconvolve as oaconvolve
 from baracuda_py import periodogram as periodogram
 from baracuda_py import phase_vocoder as phase_vocoder
+from baracuda_py import preemphasis as preemphasis
+from baracuda_py import sosfilt as sosfilt
 from baracuda_py import spectrogram as spectrogram
 from baracuda_py import stft as stft
 from baracuda_py import welch as welch

@@ -18,6 +18,10 @@ def _z(*shape: int) -> np.ndarray:
     return (_x(*shape) + 1j * _x(*shape, seed=1)).astype(np.complex64)
 
 
+def _poles(*numbers: float) -> np.ndarray:
+    return np.array(numbers, np.float32)
+
+
 SOUNDS: dict[str, Callable[[], Call]] = {
     "amplitude_to_db": lambda: ([np.abs(_x(2, 3, 4)) + 0.1], {"top_db": 3.0}),
     "analytic_signal": lambda: ([_x(3, 8)], {"axis": 0}),
@@ -25,6 +29,12 @@ SOUNDS: dict[str, Callable[[], Call]] = {
     "fftconvolve": lambda: ([_x(3, 8), _x(3, 4, seed=1)], {"axis": 1}),
     "periodogram": lambda: ([_x(3, 8)], {"axis": 0}),
     "welch": lambda: ([_x(2, 30)], {"nperseg": 12}),
+    "biquad": lambda: ([_x(3, 8), 0.2, 0.4, 0.2, 1.0, -0.4, 0.2], {}),
+    "filtfilt": lambda: ([_x(3, seed=1), _poles(2, -0.5, 0.3), _x(2, 12)], {"padlen": 4}),
+    "lfilter": lambda: ([_x(3, seed=1), _poles(2, -0.5, 0.3), _x(3, 8)], {}),
+    "lfilter_zi": lambda: ([_x(3, seed=1), _poles(2, -0.5, 0.3)], {}),
+    **dict.fromkeys(("preemphasis", "deemphasis"), lambda: ([_x(3, 8)], {})),
+    "sosfilt": lambda: ([np.stack([_poles(1, 2, 0.3, 2, -0.5, 0.3), _poles(1, 0.2, 0.3, 2, 0.4, 0.3)]), _x(3, 8)], {}),
     "db_to_amplitude": lambda: ([_x(3, 4)], {"power": 0.5}),
     "griffin_lim": lambda: ([np.abs(_x(2, 5, 6)) + 0.1, 8], {"n_iter": 2}),
     "istft": lambda: ([_z(2, 5, 6), 8], {"hop_length": 3}),
