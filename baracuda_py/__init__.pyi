@@ -5667,6 +5667,8 @@ def filtfilt(b: Array, a: Array, x: Array, axis: int = -1, padtype: str | None =
     """A filter there and back, which delays nothing: `lfilter` of x, and of that from its end (scipy.signal.filtfilt)."""
 def flattop(n: int, *, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
     """The window of five cosines with a flat top, which reads amplitudes (scipy.signal.windows.flattop)."""
+def freqz(b: Array, a: Any = ..., n: int = 512, whole_circle: bool = False, fs: float = 6.283185307179586, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(w, h): the response Σ b[k] e^(-iwk) / Σ a[k] e^(-iwk) of a filter at n frequencies (scipy.signal.freqz)."""
 def general_gaussian(n: int, *, p: float, sig: float, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
     """exp(-½ |x / sig|^2p), x the distance from the middle (scipy.signal.windows.general_gaussian)."""
 def get_window(window: Any, n: int, fftbins: bool = True, *, element: Any = None, like: Any = None, out: Any = None) -> Array:
@@ -5691,6 +5693,8 @@ def lfilter(b: Array, a: Array, x: Array, axis: int = -1, zi: Array | None = Non
     """y with a[0] y[t] = Σ_k b[k] x[t - k] - Σ_(k > 0) a[k] y[t - k] along an axis (scipy.signal.lfilter)."""
 def lfilter_zi(b: Array, a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """What a filter holds at rest on an input of 1, max(len(a), len(b)) - 1 numbers (scipy.signal.lfilter_zi)."""
+def medfilt(x: Array, kernel_size: Any = 3, axis: int | Sequence[int] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The median of a window about each element, 0 beyond the ends (scipy.signal.medfilt, medfilt2d)."""
 def mel_filterbank(n_freqs: int, f_min: float, f_max: float, n_mels: int, sample_rate: int, norm: str | None = None, mel_scale: str = 'htk', *, element: Any = None, like: Any = None, out: Any = None) -> Array:
     """Triangles of equal width in mel over the frequencies of a spectrum, [n_freqs, n_mels] (melscale_fbanks)."""
 def mel_spectrogram(x: Array, sample_rate: int = 16000, n_fft: int = 400, hop_length: int | None = None, win_length: int | None = None, window: Array | None = None, f_min: float = 0.0, f_max: float | None = None, n_mels: int = 128, power: float = 2.0, normalized: Any = False, center: bool = True, pad_mode: str = 'reflect', pad: int = 0, norm: str | None = None, mel_scale: str = 'htk', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -5711,6 +5715,14 @@ def phase_vocoder(x: Array, rate: float, phase_advance: Array, *, out: Out = Non
     """A spectrogram `rate` times as fast, its pitches kept (torchaudio.functional.phase_vocoder)."""
 def preemphasis(x: Array, coeff: float = 0.97, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x[t] - coeff x[t - 1] along the last axis, x[0] at its begin (torchaudio.functional.preemphasis)."""
+def resample(x: Array, num: int, axis: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x at `num` places along an axis, as if it were periodic: its spectrum cut, or with zeros (scipy.signal.resample)."""
+def resample_poly(x: Array, up: int, down: int, axis: int = 0, window: Any = ..., *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x at up / down times its rate, ⌈n up / down⌉ elements, by a filter between (scipy.signal.resample_poly)."""
+def savgol_filter(x: Array, window_length: int, polyorder: int, deriv: int = 0, delta: float = 1.0, axis: int = -1, mode: str = 'interp', cval: float = 0.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The polynomial of least squares through each window, or its derivative, at its middle (scipy.signal)."""
+def sinc_resample(x: Array, orig_freq: int, new_freq: int, lowpass_filter_width: int = 6, rolloff: float = 0.99, resampling_method: str = 'sinc_interp_hann', beta: float = 14.769656459379492, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x at new_freq instead of orig_freq along the last axis, ⌈n new / orig⌉ elements (torchaudio.functional.resample)."""
 def sosfilt(sos: Array, x: Array, axis: int = -1, zi: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """A filter as a cascade of sections of second order, `lfilter` of each (scipy.signal.sosfilt)."""
 def spectrogram(x: Array, n_fft: int = 400, hop_length: int | None = None, win_length: int | None = None, window: Array | None = None, power: float | None = 2.0, normalized: Any = False, center: bool = True, pad_mode: str = 'reflect', onesided: bool = True, pad: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -5723,6 +5735,8 @@ def triang(n: int, *, sym: bool = True, element: Any = None, like: Any = None, o
     """1 - |2 i - (m - 1)| / M, M being m, of an odd m m + 1: a triangle above 0 (scipy.signal.windows.triang)."""
 def tukey(n: int, *, alpha: float = 0.5, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
     """1 between two halves of a cosine, which are `alpha` of it; from 1 on `hann` (scipy.signal.windows.tukey)."""
+def upfirdn(h: Array, x: Array, up: int = 1, down: int = 1, axis: int = -1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with up - 1 zeros behind each element, convolved with h, and of that each down-th one (scipy.signal.upfirdn)."""
 def welch(x: Array, fs: float = 1.0, window: Any = 'hann', nperseg: int | None = None, noverlap: int | None = None, nfft: int | None = None, detrend: Any = 'constant', return_onesided: bool = True, scaling: str = 'density', axis: int = -1, average: str = 'mean', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(f, power): the mean of |transform|² of windows of x that overlap, over frequencies (scipy.signal.welch)."""
 # ops.softmax

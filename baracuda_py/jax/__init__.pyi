@@ -1305,6 +1305,7 @@ from baracuda_py import dst as dst
 from baracuda_py import dstn as dstn
 from baracuda_py import fftconvolve as fftconvolve
 from baracuda_py import filtfilt as filtfilt
+from baracuda_py import freqz as freqz
 from baracuda_py import griffin_lim as griffin_lim
 from baracuda_py import idct as idct
 from baracuda_py import idctn as idctn
@@ -1313,6 +1314,7 @@ from baracuda_py import idstn as idstn
 from baracuda_py import istft as istft
 from baracuda_py import lfilter as lfilter
 from baracuda_py import lfilter_zi as lfilter_zi
+from baracuda_py import medfilt as medfilt
 from baracuda_py import mel_spectrogram as mel_spectrogram
 from baracuda_py import mfcc as mfcc
 from baracuda_py import mu_law_decoding as mu_law_decoding
@@ -1321,9 +1323,14 @@ from baracuda_py import oaconvolve as oaconvolve
 from baracuda_py import periodogram as periodogram
 from baracuda_py import phase_vocoder as phase_vocoder
 from baracuda_py import preemphasis as preemphasis
+from baracuda_py import resample as resample
+from baracuda_py import resample_poly as resample_poly
+from baracuda_py import savgol_filter as savgol_filter
+from baracuda_py import sinc_resample as sinc_resample
 from baracuda_py import sosfilt as sosfilt
 from baracuda_py import spectrogram as spectrogram
 from baracuda_py import stft as stft
+from baracuda_py import upfirdn as upfirdn
 from baracuda_py import welch as welch
 # ops.softmax
 from baracuda_py import entmax15 as entmax15
