@@ -5706,6 +5706,119 @@ def segment_topk(x: Array, offsets: Array, k: int, largest: bool = True, *, out:
     """The k largest, or smallest, elements of every segment of a vector, and where they stood: [segments, k] each."""
 def topk_varlen(x: Array, lengths: Array, k: int, *, offsets: Array | None = None, page_table: Array | None = None, page_size: int = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The k largest of the first lengths[r] elements of every row r of x, and where they stand: [rows, k] each."""
+# ops.signal
+def amplitude_to_db(x: Array, multiplier: float = 10.0, amin: float = 1e-10, db_multiplier: float = 0.0, top_db: float | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """multiplier (log10(max(x, amin)) - db_multiplier): decibels (torchaudio.functional.amplitude_to_DB)."""
+def analytic_signal(x: Array, n: int | None = None, axis: int = -1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x + i H(x), H being the Hilbert transform: no frequencies below 0 (scipy.signal.hilbert)."""
+def barthann(n: int, *, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
+    """0.62 - 0.48 |x| + 0.38 cos(2π |x|), x from -½ to ½ (scipy.signal.windows.barthann)."""
+def biquad(x: Array, b0: float, b1: float, b2: float, a0: float, a1: float, a2: float, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`lfilter` of second order by its six numbers, along the last axis (torchaudio.functional.biquad)."""
+def blackmanharris(n: int, *, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
+    """Blackman's and Harris's window of four cosines (scipy.signal.windows.blackmanharris)."""
+def bohman(n: int, *, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
+    """(1 - |x|) cos(π |x|) + sin(π |x|) / π, x from -1 to 1, at which it is 0 (scipy.signal.windows.bohman)."""
+def boxcar(n: int, *, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
+    """1 everywhere (scipy.signal.windows.boxcar)."""
+def chebwin(n: int, *, at: float = 100.0, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
+    """Dolph's and Chebyshev's window: all side lobes `at` dB below the main one (scipy.signal.windows.chebwin)."""
+def coherence(x: Array, y: Array, fs: float = 1.0, window: Any = 'hann', nperseg: int | None = None, noverlap: int | None = None, nfft: int | None = None, detrend: Any = 'constant', axis: int = -1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(f, |csd(x, y)|² / (welch(x) welch(y))): from 0 to 1, how linear y is in x (scipy.signal.coherence)."""
+def csd(x: Array, y: Array, fs: float = 1.0, window: Any = 'hann', nperseg: int | None = None, noverlap: int | None = None, nfft: int | None = None, detrend: Any = 'constant', return_onesided: bool = True, scaling: str = 'density', axis: int = -1, average: str = 'mean', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(f, cross power): the mean of conj(transform of x) · transform of y, complex (scipy.signal.csd)."""
+def db_to_amplitude(x: Array, ref: float = 1.0, power: float = 1.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """ref 10^(0.1 power x): decibels back (torchaudio.functional.DB_to_amplitude)."""
+def dct(x: Array, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None, orthogonalize: bool | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The discrete cosine transform along an axis (scipy.fft.dct, jax.scipy.fft.dct)."""
+def dctn(x: Array, type: int = 2, s: Any = None, axis: int | Sequence[int] | None = None, norm: str | None = None, orthogonalize: bool | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`dct` along several axes, one after the other (scipy.fft.dctn)."""
+def deemphasis(x: Array, coeff: float = 0.97, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[t] = x[t] + coeff y[t - 1] along the last axis: `preemphasis` undone (torchaudio.functional.deemphasis)."""
+def dpss(n: int, nw: float, *, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
+    """The sequence of n with most of its energy at frequencies below nw / n (Slepian; scipy.signal.windows.dpss)."""
+def dst(x: Array, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None, orthogonalize: bool | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The discrete sine transform along an axis (scipy.fft.dst)."""
+def dstn(x: Array, type: int = 2, s: Any = None, axis: int | Sequence[int] | None = None, norm: str | None = None, orthogonalize: bool | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`dst` along several axes, one after the other (scipy.fft.dstn)."""
+def fftconvolve(a: Array, v: Array, mode: str = 'full', axis: int | Sequence[int] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i] = Σ_j a[i - j] v[j] along axes, by Fourier transforms (scipy.signal.fftconvolve, oaconvolve)."""
+def filtfilt(b: Array, a: Array, x: Array, axis: int = -1, padtype: str | None = 'odd', padlen: int | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """A filter there and back, which delays nothing: `lfilter` of x, and of that from its end (scipy.signal.filtfilt)."""
+def flattop(n: int, *, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
+    """The window of five cosines with a flat top, which reads amplitudes (scipy.signal.windows.flattop)."""
+def freqz(b: Array, a: Any = ..., n: int = 512, whole_circle: bool = False, fs: float = 6.283185307179586, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(w, h): the response Σ b[k] e^(-iwk) / Σ a[k] e^(-iwk) of a filter at n frequencies (scipy.signal.freqz)."""
+def general_gaussian(n: int, *, p: float, sig: float, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
+    """exp(-½ |x / sig|^2p), x the distance from the middle (scipy.signal.windows.general_gaussian)."""
+def get_window(window: Any, n: int, fftbins: bool = True, *, element: Any = None, like: Any = None, out: Any = None) -> Array:
+    """A window by its name, a tuple of name and parameters, or a number, Kaiser's beta (scipy.signal.get_window)."""
+def griffin_lim(x: Array, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window: Array | None = None, power: float = 2.0, n_iter: int = 32, momentum: float = 0.99, length: int | None = None, init: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """A signal whose `spectrogram` is near x: phases of istft and stft by turns (Griffin and Lim 1984; torchaudio)."""
+def idct(x: Array, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None, orthogonalize: bool | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The inverse of `dct` of the same type and norm along an axis (scipy.fft.idct, jax.scipy.fft.idct)."""
+def idctn(x: Array, type: int = 2, s: Any = None, axis: int | Sequence[int] | None = None, norm: str | None = None, orthogonalize: bool | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The inverse of `dctn` of the same type and norm (scipy.fft.idctn)."""
+def idst(x: Array, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None, orthogonalize: bool | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The inverse of `dst` of the same type and norm along an axis (scipy.fft.idst)."""
+def idstn(x: Array, type: int = 2, s: Any = None, axis: int | Sequence[int] | None = None, norm: str | None = None, orthogonalize: bool | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The inverse of `dstn` of the same type and norm (scipy.fft.idstn)."""
+def istft(x: Array, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window: Array | None = None, center: bool = True, normalized: bool = False, onesided: bool | None = None, length: int | None = None, return_complex: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The signal of least squares whose `stft` is x: frames times window added up, over Σ window² (torch.istft)."""
+def kaiser_bessel_derived(n: int, beta: float, *, element: Any = None, like: Any = None, out: Any = None) -> Array:
+    """The square root of a Kaiser window's running sum, there and back: of even n (scipy.signal.windows)."""
+def lanczos(n: int, *, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
+    """sinc(2 i / (m - 1) - 1), the middle arch of a sinc (scipy.signal.windows.lanczos)."""
+def lfilter(b: Array, a: Array, x: Array, axis: int = -1, zi: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y with a[0] y[t] = Σ_k b[k] x[t - k] - Σ_(k > 0) a[k] y[t - k] along an axis (scipy.signal.lfilter)."""
+def lfilter_zi(b: Array, a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """What a filter holds at rest on an input of 1, max(len(a), len(b)) - 1 numbers (scipy.signal.lfilter_zi)."""
+def medfilt(x: Array, kernel_size: Any = 3, axis: int | Sequence[int] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The median of a window about each element, 0 beyond the ends (scipy.signal.medfilt, medfilt2d)."""
+def mel_filterbank(n_freqs: int, f_min: float, f_max: float, n_mels: int, sample_rate: int, norm: str | None = None, mel_scale: str = 'htk', *, element: Any = None, like: Any = None, out: Any = None) -> Array:
+    """Triangles of equal width in mel over the frequencies of a spectrum, [n_freqs, n_mels] (melscale_fbanks)."""
+def mel_spectrogram(x: Array, sample_rate: int = 16000, n_fft: int = 400, hop_length: int | None = None, win_length: int | None = None, window: Array | None = None, f_min: float = 0.0, f_max: float | None = None, n_mels: int = 128, power: float = 2.0, normalized: Any = False, center: bool = True, pad_mode: str = 'reflect', pad: int = 0, norm: str | None = None, mel_scale: str = 'htk', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The `spectrogram` of x times `mel_filterbank`, [..., n_mels, frames] (torchaudio.transforms.MelSpectrogram)."""
+def mfcc(x: Array, sample_rate: int = 16000, n_mfcc: int = 40, norm: str | None = 'ortho', log_mels: bool = False, n_fft: int = 400, hop_length: int | None = None, win_length: int | None = None, window: Array | None = None, f_min: float = 0.0, f_max: float | None = None, n_mels: int = 128, power: float = 2.0, normalized: Any = False, center: bool = True, pad_mode: str = 'reflect', pad: int = 0, mel_norm: str | None = None, mel_scale: str = 'htk', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Cepstra of a sound: the first n_mfcc of the cosine transform of its mel spectra's logarithms, [..., n_mfcc, frames]."""
+def mu_law_decoding(x: Array, quantization_channels: int = 256, element: DType = 'float32', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The samples of codes that `mu_law_encoding` made, in `element` (torchaudio.functional.mu_law_decoding)."""
+def mu_law_encoding(x: Array, quantization_channels: int = 256, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Samples from -1 to 1 as int64 codes below quantization_channels, finer near 0 (ITU-T G.711; torchaudio)."""
+def oaconvolve(a: Array, v: Array, mode: str = 'full', axis: int | Sequence[int] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i] = Σ_j a[i - j] v[j] along axes, by Fourier transforms (scipy.signal.fftconvolve, oaconvolve)."""
+def parzen(n: int, *, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
+    """Parzen's window, four boxes convolved: cubic in the distance from the middle (scipy.signal.windows.parzen)."""
+def periodogram(x: Array, fs: float = 1.0, window: Any = 'boxcar', nfft: int | None = None, detrend: Any = 'constant', return_onesided: bool = True, scaling: str = 'density', axis: int = -1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(f, power): |transform|² of x as one window (scipy.signal.periodogram)."""
+def phase_vocoder(x: Array, rate: float, phase_advance: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """A spectrogram `rate` times as fast, its pitches kept (torchaudio.functional.phase_vocoder)."""
+def preemphasis(x: Array, coeff: float = 0.97, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x[t] - coeff x[t - 1] along the last axis, x[0] at its begin (torchaudio.functional.preemphasis)."""
+def resample(x: Array, num: int, axis: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x at `num` places along an axis, as if it were periodic: its spectrum cut, or with zeros (scipy.signal.resample)."""
+def resample_poly(x: Array, up: int, down: int, axis: int = 0, window: Any = ..., *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x at up / down times its rate, ⌈n up / down⌉ elements, by a filter between (scipy.signal.resample_poly)."""
+def savgol_filter(x: Array, window_length: int, polyorder: int, deriv: int = 0, delta: float = 1.0, axis: int = -1, mode: str = 'interp', cval: float = 0.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The polynomial of least squares through each window, or its derivative, at its middle (scipy.signal)."""
+def sinc_resample(x: Array, orig_freq: int, new_freq: int, lowpass_filter_width: int = 6, rolloff: float = 0.99, resampling_method: str = 'sinc_interp_hann', beta: float = 14.769656459379492, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x at new_freq instead of orig_freq along the last axis, ⌈n new / orig⌉ elements (torchaudio.functional.resample)."""
+def sosfilt(sos: Array, x: Array, axis: int = -1, zi: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """A filter as a cascade of sections of second order, `lfilter` of each (scipy.signal.sosfilt)."""
+def spectrogram(x: Array, n_fft: int = 400, hop_length: int | None = None, win_length: int | None = None, window: Array | None = None, power: float | None = 2.0, normalized: Any = False, center: bool = True, pad_mode: str = 'reflect', onesided: bool = True, pad: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """|stft(x)|^power, [..., frequencies, frames] (torchaudio.functional.spectrogram)."""
+def stft(x: Array, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window: Array | None = None, center: bool = True, pad_mode: str = 'reflect', normalized: bool = False, onesided: bool | None = None, return_complex: bool = True, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """X[f, t] = Σ_j window[j] x[t hop_length + j] exp(-2πi f j / n_fft), j below n_fft (torch.stft)."""
+def taylor_window(n: int, *, nbar: int = 4, sll: float = 30.0, norm: bool = True, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
+    """Taylor's window: nbar side lobes nearly as high, sll dB below the main one (scipy.signal.windows.taylor)."""
+def triang(n: int, *, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
+    """1 - |2 i - (m - 1)| / M, M being m, of an odd m m + 1: a triangle above 0 (scipy.signal.windows.triang)."""
+def tukey(n: int, *, alpha: float = 0.5, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
+    """1 between two halves of a cosine, which are `alpha` of it; from 1 on `hann` (scipy.signal.windows.tukey)."""
+def upfirdn(h: Array, x: Array, up: int = 1, down: int = 1, axis: int = -1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with up - 1 zeros behind each element, convolved with h, and of that each down-th one (scipy.signal.upfirdn)."""
+def welch(x: Array, fs: float = 1.0, window: Any = 'hann', nperseg: int | None = None, noverlap: int | None = None, nfft: int | None = None, detrend: Any = 'constant', return_onesided: bool = True, scaling: str = 'density', axis: int = -1, average: str = 'mean', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(f, power): the mean of |transform|² of windows of x that overlap, over frequencies (scipy.signal.welch)."""
 # ops.softmax
 class GumbelSoftmaxDescriptor(_GumbelSoftmaxDescriptor):
     """x and y have shape `shape`; the categories lie along `axis`."""

@@ -14,6 +14,7 @@ from .quantized import QUANTIZED
 from .random_table import RANDOM
 from .signals import SIGNALS
 from .sort import SORT
+from .sounds import SOUNDS
 
 _RNG = "rng = np.random.default_rng(0)\n"
 _X = f"{_RNG}x = rng.standard_normal((3, 4), dtype=np.float32)\n"
@@ -58,6 +59,7 @@ output, loss = bc.adaptive_log_softmax_with_loss(x, target, head, [(down, up)])"
     **FOURIER,
     **LATENT,
     **SIGNALS,
+    **SOUNDS,
     **LINALG_LU,
     **LINALG_FUNCTIONS,
     "alpha_dropout": f"{_X}y = bc.alpha_dropout(x, 0.25, seed=7)",

@@ -16,6 +16,7 @@ from tests.interop.hand_layout import LAYOUT
 from tests.interop.hand_linalg_functions import LINALG_FUNCTIONS
 from tests.interop.hand_linalg_lu import LINALG_LU
 from tests.interop.hand_signals import SIGNALS
+from tests.interop.hand_sounds import SOUNDS
 
 Call = tuple[list[Any], dict[str, Any]]
 
@@ -200,6 +201,7 @@ _OF_INDICES: dict[str, Callable[[], Call]] = {
 GIVEN: dict[str, Callable[[], Call]] = {
     **AFFINE,
     **SIGNALS,
+    **SOUNDS,
     **_OF_INDICES,
     "betainc_backward": lambda: ([_part(), _part(1), _part(2), _part(3)], {}),
     "hyp2f1_backward": lambda: ([_part(), _part(1), _part(2), _part(3), _part(4)], {}),

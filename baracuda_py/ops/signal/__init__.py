@@ -1,0 +1,1 @@
+"""Signal processing: spectra of windows, cosine transforms, filters, other rates."""
