@@ -23,6 +23,7 @@ from typing import overload
 from . import linalg as linalg
 from . import nn as nn
 from . import serving as serving
+from . import sparse as sparse
 from . import weights as weights
 
 # core

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..core.errors import InvalidProblemError
 from ..core.views import cut
-from ..ops.reduce.reduce import count_nonzero
+from ..ops.reduce.reduce import count_nonzero  # type: ignore[attr-defined]  # made from a table
 from .formats import BSR, COO, CSC, sparse_of
 from .parts import Options, formula, host_count
 

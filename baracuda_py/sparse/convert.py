@@ -17,7 +17,17 @@ from ..ops.sort.sort import sort
 from ..ops.sort.unique import runs_of
 from .formats import BSR, COO, CSC, CSR, Sparse, sparse_of
 from .parts import (
-    Options, bounds_of, first_of, formula, host_count, index_element, keys_of, numbers_of, places, size_of, total,
+    Options,
+    bounds_of,
+    first_of,
+    formula,
+    host_count,
+    index_element,
+    keys_of,
+    numbers_of,
+    places,
+    size_of,
+    total,
 )  # fmt: skip
 
 
@@ -57,7 +67,7 @@ def bsr_to_coo(a: Any, *, stream: Any = None, preference: Any = None) -> COO:
     values = reshaped(a.values, (a.nnz,), "values")
     if values is None:
         raise InvalidProblemError("values must be one run of memory, got strides that are not; copy them")
-    return COO(values, *made, a.shape)
+    return COO(values, made[0], made[1], a.shape)
 
 
 def to_coo(a: Any, *, stream: Any = None, preference: Any = None) -> COO:
@@ -123,12 +133,13 @@ def merged(a: COO, size: int | None, options: Options) -> tuple[Any, Any, int]:
 
     The key behind the last is the number of places. Where size is None it is read back, for which this waits.
     """
-    count, most = places(a.shape), a.nnz
+    count, most = places(a.shape, a.rows), a.nnz
     keys, order = sort(keys_of(a, options), **options)
     with beside(keys, options.get("stream")):
         fill = full((), count, ElementKind.I64, like=keys)
     keep = formula("k < p")(k=keys, p=count, **options)
-    found, inverse, number = runs_of(keys, None, keep, inverse=True, size=most if size is None else size, fill=fill, **options)
+    room = most if size is None else size
+    found, inverse, number = runs_of(keys, None, keep, inverse=True, size=room, fill=fill, **options)
     size = host_count(number, "size", options) if size is None else size
     ids = formula("i if i >= 0 and i < n else n")(i=inverse, n=size, **options)
     sums = total(gather(a.values, order, axis=0, **options), ids, size + 1, "sorted", None, options)
@@ -139,13 +150,13 @@ def split(keys: Any, shape: tuple[int, int], element: Any, options: Options) -> 
     """Rows and columns of keys; of the number of places those behind the last ones."""
     made = []
     for text, last in (("k // n if k < p else e", shape[0]), ("k % n if k < p else e", shape[1])):
-        facts: Options = {"k": keys, "n": max(shape[1], 1), "p": places(shape), "e": last}
+        facts: Options = {"k": keys, "n": max(shape[1], 1), "p": places(shape, keys), "e": last}
         made.append(formula(f"{element}({text})")(**facts, **options))
     return made[0], made[1]
 
 
 def coalesce(a: Any, *, size: int | None = None, stream: Any = None, preference: Any = None) -> Any:
-    """Entries in order, each place once: equal ones are summed in the order in which they are stored (torch's coalesce).
+    """Entries in order, each place once: equal ones are summed in the order they are stored (torch's coalesce).
 
     Of COO, CSR or CSC. How many places there are is read back, the one time that this waits; with `size`, an upper
     bound, it does not, and what is left over are zeros at (rows, columns), outside the matrix, or behind the last
@@ -179,12 +190,13 @@ def csr_to_bsr(
         raise InvalidProblemError(f"block must divide the shape {a.shape} of the matrix, got {(r, c)}")
     grid, element = (a.shape[0] // r, a.shape[1] // c), index_element(a.columns)
     flat = to_coo(a, **options)
+    last = places(grid, a.values)
     text = "where(r >= 0 and r < m and c >= 0 and c < n, int64(r) // h * g + int64(c) // w, p)"
-    facts: Options = {"m": a.shape[0], "n": a.shape[1], "h": r, "w": c, "g": grid[1], "p": places(grid)}
+    facts: Options = {"m": a.shape[0], "n": a.shape[1], "h": r, "w": c, "g": grid[1], "p": last}
     keys, order = sort(formula(text)(r=flat.rows, c=flat.columns, **facts, **options), **options)
     with beside(keys, stream):
-        fill = full((), places(grid), ElementKind.I64, like=keys)
-    keep = formula("k < p")(k=keys, p=places(grid), **options)
+        fill = full((), last, ElementKind.I64, like=keys)
+    keep = formula("k < p")(k=keys, p=last, **options)
     asked = size_of(size)
     most = a.nnz if asked is None else asked
     found, inverse, number = runs_of(keys, order, keep, inverse=True, size=most, fill=fill, **options)
@@ -193,7 +205,7 @@ def csr_to_bsr(
     ids = formula(text)(b=inverse, r=flat.rows, c=flat.columns, h=r, w=c, s=count, **options)
     values = first_of(total(flat.values, ids, count * r * c + 1, "ids", None, options), count * r * c, "values")
     found = first_of(found, count, "keys")
-    columns = formula(f"{element}(k % g if k < p else 0)")(k=found, g=max(grid[1], 1), p=places(grid), **options)
+    columns = formula(f"{element}(k % g if k < p else 0)")(k=found, g=max(grid[1], 1), p=last, **options)
     blocks = reshaped(values, (count, r, c), "values")
     return BSR(blocks, columns, _offsets(found, grid, options, element), a.shape)
 
@@ -203,4 +215,3 @@ def _pair(block: Any) -> tuple[int, ...]:
     if len(pair) != 2:
         raise InvalidProblemError(f"block must be (rows, columns), got {pair}")
     return pair
-

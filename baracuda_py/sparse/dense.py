@@ -11,7 +11,7 @@ from ..core.errors import InvalidProblemError
 from ..core.views import reshaped, shape_of, without_axes
 from ..ops.indexing.nonzero import nonzero
 from ..ops.indexing.take import take
-from ..ops.reduce.reduce import count_nonzero
+from ..ops.reduce.reduce import count_nonzero  # type: ignore[attr-defined]  # made from a table
 from .convert import coo_to_csr, split, to_coo
 from .formats import COO, CSC, CSR, sparse_of
 from .parts import host_count, keys_of, known_at, places, size_of, total
@@ -24,7 +24,7 @@ def to_dense(a: Any, *, out: Any = None, stream: Any = None, preference: Any = N
     has at the places. `out` must be contiguous.
     """
     a, options = sparse_of(a), {"stream": stream, "preference": preference}
-    flat, count = to_coo(a, **options), places(a.shape)
+    flat, count = to_coo(a, **options), places(a.shape, a.values)
     to = None if out is None else _row(out, "out", a.shape)
     y = total(flat.values, keys_of(flat, options), count, "ids", to, options)
     return out if out is not None else reshaped(y, a.shape, "y")
@@ -51,14 +51,14 @@ def dense_to_coo(x: Any, *, size: int | None = None, stream: Any = None, prefere
     shape = shape_of(x, "x")
     if len(shape) != 2:
         raise InvalidProblemError(f"x must be a matrix, got shape {shape}")
-    row, count = _row(x, "x", shape), size_of(size)  # type: ignore[arg-type]
+    row, count = _row(x, "x", shape), size_of(size)
     if count is None:
         count = host_count(count_nonzero(x, **options), "size", options)
-    last = places(shape)  # type: ignore[arg-type]
+    last = places(shape, x)
     found, _ = nonzero(x, flat=True, size=count, fill_value=last, **options)
     keys = without_axes(found, (0,), "keys")
     values = take(row, known_at(keys, last, options), axis=0, **options)
-    return COO(values, *split(keys, shape, ElementKind.I64, options), shape)  # type: ignore[arg-type]
+    return COO(values, *split(keys, shape, ElementKind.I64, options), shape)
 
 
 def dense_to_csr(x: Any, *, size: int | None = None, stream: Any = None, preference: Any = None) -> CSR:
@@ -86,5 +86,5 @@ def sparse_mask(x: Any, a: Any, *, out: Any = None, stream: Any = None, preferen
     """
     a, options = sparse_of(a, "a", COO, CSR, CSC), {"stream": stream, "preference": preference}
     row, flat = _row(x, "x", a.shape), to_coo(a, **options)
-    at = known_at(keys_of(flat, options), places(a.shape), options)
+    at = known_at(keys_of(flat, options), places(a.shape, x), options)
     return a.with_values(take(row, at, axis=0, out=out, **options))

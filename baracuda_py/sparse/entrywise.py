@@ -7,17 +7,16 @@ from typing import Any
 from ..core import registry
 from ..core.arrays import read
 from ..core.errors import InvalidProblemError
-from ..core.views import shape_of
 from ..ops.elementwise.binary_functions import mul as times
+from ..ops.elementwise.ternary_functions import where
 from ..ops.indexing.take import take
 from ..ops.layout.concat import concat
-from ..ops.segment.segment_kinds import BEYOND
 from ..ops.segment.segment_softmax import segment_log_softmax, segment_softmax
 from ..ops.sort.searchsorted import searchsorted
 from .convert import coalesced, merged, to_coo
 from .dense import sparse_mask
-from .formats import BSR, COO, CSC, CSR, Sparse, sparse_of
-from .parts import Options, axis_of, formula, index_element, keys_of, size_of, total
+from .formats import BSR, COO, CSC, CSR, Sparse, is_sparse, sparse_of
+from .parts import Options, axis_of, beyond, formula, index_element, keys_of, size_of, total
 
 
 def _lines(a: Any, axis: int) -> tuple[Any, str, int]:
@@ -56,9 +55,10 @@ def _softmax(a: Any, axis: int, log: bool, out: Any, options: Options) -> Any:
 
 
 def softmax(a: Any, axis: int = -1, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
-    """softmax over the entries of every row (axis 1) or column (axis 0): what is not stored is -inf (torch.sparse.softmax).
+    """softmax over the entries of every row (axis 1) or column (axis 0); what is not stored is -inf.
 
-    A matrix of the same places; `out` gets the values. Places must be stored once each. Gradients of the values.
+    A matrix of the same places; `out` gets the values. Places must be stored once each. Gradients of the
+    values. torch.sparse.softmax.
     """
     return _softmax(a, axis, False, out, {"stream": stream, "preference": preference})
 
@@ -115,8 +115,7 @@ def mul(a: Any, b: Any, *, out: Any = None, stream: Any = None, preference: Any 
     a, options = sparse_of(a, "a", COO, CSR, CSC), {"stream": stream, "preference": preference}
     if isinstance(b, (int, float, complex)):
         return a.with_values(times(a.values, b, out=out, **options))
-    if not isinstance(b, Sparse) and str(getattr(b, "layout", "torch.strided")) == "torch.strided" and not hasattr(b, "format"):
-        shape_of(b, "b")
+    if not is_sparse(b):
         return a.with_values(times(a.values, sparse_mask(b, a, **options).values, out=out, **options))
     b = sparse_of(b, "b", COO, CSR, CSC)
     _alike(a, b)
@@ -124,7 +123,7 @@ def mul(a: Any, b: Any, *, out: Any = None, stream: Any = None, preference: Any 
     keys, sums, count = merged(to_coo(b, **options), b.nnz, options)
     at = searchsorted(keys, own, **options)
     found = take(keys, at, axis=0, **options)
-    hit = formula("where(f == k and i < n, i, e)")(f=found, k=own, i=at, n=count, e=BEYOND, **options)
+    hit = formula("where(f == k and i < n, i, e)")(f=found, k=own, i=at, n=count, e=beyond(at), **options)
     theirs = take(sums, hit, axis=0, **options)
-    known = formula("where(h >= 0, a, 0)")(h=hit, a=a.values, **options) if not read(a.values).element.is_complex else a.values
+    known = where(formula("h >= 0")(h=hit, **options), a.values, 0, **options)  # an infinity beside nothing is no NaN
     return a.with_values(times(known, theirs, out=out, **options))

@@ -1,4 +1,4 @@
-"""COO, CSR, CSC and BSR: the arrays of a sparse matrix and its shape; those of other packages in and out, not copied."""
+"""COO, CSR, CSC and BSR: the arrays of a sparse matrix and its shape; those of other packages, not copied."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _INDICES = ("int32", "int64")
 def _shape_of(array: Any, name: str, rank: int) -> tuple[int, ...]:
     shape = getattr(array, "shape", None)
     if shape is None or len(shape) != rank:
-        raise InvalidProblemError(f"{name} must be an array of {rank} axes, got {shown(array) if shape is None else tuple(shape)}")
+        found = shown(array) if shape is None else f"shape {tuple(shape)}"
+        raise InvalidProblemError(f"{name} must be an array of {rank} axes, got {found}")
     return tuple(shape)
 
 
@@ -114,7 +115,7 @@ class COO(Sparse):
         return module.coo_matrix((self.values, (self.rows, self.columns)), shape=self.shape)
 
     @property
-    def T(self) -> COO:  # noqa: N802  (the name that arrays have)
+    def T(self) -> COO:
         """The transpose, of the same arrays."""
         return COO(self.values, self.columns, self.rows, self.shape[::-1])
 
@@ -177,7 +178,7 @@ class CSR(_Compressed):
         return self.columns
 
     @property
-    def T(self) -> CSC:  # noqa: N802
+    def T(self) -> CSC:
         """The transpose, of the same arrays."""
         return CSC(self.values, self.columns, self.offsets, self.shape[::-1])
 
@@ -203,7 +204,7 @@ class CSC(_Compressed):
         return self.rows
 
     @property
-    def T(self) -> CSR:  # noqa: N802
+    def T(self) -> CSR:
         """The transpose, of the same arrays."""
         return CSR(self.values, self.rows, self.offsets, self.shape[::-1])
 
@@ -278,8 +279,18 @@ def _scipy(values: Any) -> Any:
     return module
 
 
-_OF_TORCH = {"sparse_coo": COO, "sparse_csr": CSR, "sparse_csc": CSC, "sparse_bsr": BSR}
-_OF_SCIPY = {"coo": COO, "csr": CSR, "csc": CSC, "bsr": BSR}
+_OF_TORCH: dict[str, Any] = {"sparse_coo": COO, "sparse_csr": CSR, "sparse_csc": CSC, "sparse_bsr": BSR}
+_OF_SCIPY: dict[str, Any] = {"coo": COO, "csr": CSR, "csc": CSC, "bsr": BSR}
+
+
+def is_sparse(a: Any) -> bool:
+    """Whether `sparse_of` takes it, by what it says of itself."""
+    layout = str(getattr(a, "layout", "")).removeprefix("torch.")
+    return isinstance(a, Sparse) or layout.startswith("sparse_") or _of_scipy(a)
+
+
+def _of_scipy(a: Any) -> bool:
+    return type(a).__module__.partition(".")[0] in ("scipy", "cupyx") and hasattr(a, "format")
 
 
 def sparse_of(a: Any, name: str = "a", *kinds: type[Sparse]) -> Any:
@@ -288,7 +299,7 @@ def sparse_of(a: Any, name: str = "a", *kinds: type[Sparse]) -> Any:
         layout = str(getattr(a, "layout", "")).removeprefix("torch.")
         if layout in _OF_TORCH:
             a = _OF_TORCH[layout].from_torch(a)
-        elif type(a).__module__.partition(".")[0] in ("scipy", "cupyx") and hasattr(a, "format"):
+        elif _of_scipy(a):
             if a.format not in _OF_SCIPY:
                 raise UnsupportedError(f"{name} is a {a.format} matrix; convert it by its tocsr()")
             a = _OF_SCIPY[a.format].from_scipy(a)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from functools import cache
 from typing import Any
 
-from ..core.checked import shown, whole
 from ..core.arrays import read
+from ..core.checked import shown, whole
 from ..core.element import ElementKind
 from ..core.errors import InvalidProblemError
 from ..core.outputs import beside
@@ -59,11 +60,25 @@ def numbers_of(count: int, like: Any, options: Options, step: int = 1) -> Any:
         return arange(0, count * step, step, ElementKind.I64, like=like)
 
 
-def places(shape: tuple[int, int]) -> int:
+def narrow(like: Any) -> bool:
+    """Whether 64-bit results become 32-bit ones: JAX without jax_enable_x64."""
+    return package_name(type(like)) == "jax" and not sys.modules["jax"].config.jax_enable_x64
+
+
+def beyond(like: Any) -> int:
+    """An index of no row that is no mistake, in the index that functions make beside `like`."""
+    return -(2**31) if narrow(like) else BEYOND
+
+
+def places(shape: tuple[int, int], like: Any) -> int:
     """How many places a matrix has, as keys must name each."""
     count = shape[0] * shape[1]
+    if count >= 2**31 and narrow(like):
+        raise InvalidProblemError(
+            f"a matrix of shape {shape} has more than 2^31 places, whose keys need JAX's option jax_enable_x64"
+        )
     if count > MOST:
-        raise InvalidProblemError(f"a matrix of shape {shape} has more than 2^62 places, which its entries are sorted by")
+        raise InvalidProblemError(f"a matrix of shape {shape} has more than 2^62 places, the keys of its entries")
     return count
 
 
@@ -71,7 +86,7 @@ def keys_of(a: COO, options: Options) -> Any:
     """row · columns + column of every entry, the number of places for one outside the matrix: int64."""
     rows, cols = a.shape
     text = "where(r >= 0 and r < m and c >= 0 and c < n, int64(r) * n + int64(c), p)"
-    return formula(text)(r=a.rows, c=a.columns, m=rows, n=cols, p=places(a.shape), **options)
+    return formula(text)(r=a.rows, c=a.columns, m=rows, n=cols, p=places(a.shape, a.rows), **options)
 
 
 def bounds_of(keys: Any, rows: int, cols: int, options: Options, element: Any = ElementKind.I64) -> Any:
@@ -82,7 +97,7 @@ def bounds_of(keys: Any, rows: int, cols: int, options: Options, element: Any = 
 
 def known_at(keys: Any, count: int, options: Options) -> Any:
     """Keys as places for `take`, what is outside left out."""
-    return formula("where(k < p, k, b)")(k=keys, p=count, b=BEYOND, **options)
+    return formula("where(k < p, k, b)")(k=keys, p=count, b=beyond(keys), **options)
 
 
 def total(values: Any, index: Any, count: int, by: str, out: Any, options: Options) -> Any:

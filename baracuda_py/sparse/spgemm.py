@@ -9,10 +9,9 @@ from ..ops.elementwise.binary_functions import mul
 from ..ops.indexing.take import take
 from ..ops.scan.scan import cumsum
 from ..ops.segment.segment_index import segment_ids
-from ..ops.segment.segment_kinds import BEYOND
 from .convert import coalesced, to_coo, to_csr
 from .formats import COO, CSR, sparse_of
-from .parts import Options, first_of, formula, host_count, index_element, numbers_of, size_of
+from .parts import Options, beyond, first_of, formula, host_count, index_element, numbers_of, size_of
 
 
 def spgemm(
@@ -44,10 +43,10 @@ def _products(a: COO, b: CSR, shape: tuple[int, int], limit: int | None, options
     if limit == 0 or not a.nnz or not b.nnz:
         none = first_of(a.values, 0, "values")
         return COO(none, first_of(a.rows, 0, "rows"), first_of(a.columns, 0, "columns"), shape)
-    edges = []
+    edges, none = [], beyond(b.offsets)
     for shift in (0, 1):
         text = "where(c >= 0 and c < k, int64(c) + s, n)"
-        at = formula(text)(c=a.columns, k=b.shape[0], s=shift, n=BEYOND, **options)
+        at = formula(text)(c=a.columns, k=b.shape[0], s=shift, n=none, **options)
         edges.append(take(b.offsets, at, axis=0, **options))
     text = "n = int64(clamp(e, 0, m)) - int64(clamp(s, 0, m)); n if n > 0 and r >= 0 else 0"
     lengths = formula(text)(s=edges[0], e=edges[1], r=a.rows, m=b.nnz, **options)
@@ -55,10 +54,10 @@ def _products(a: COO, b: CSR, shape: tuple[int, int], limit: int | None, options
     if limit is None:
         limit = host_count(ends[-1], "products", options)
     owner = segment_ids(ends, num_segments=a.nnz, tokens=limit, by="ends", **options)
-    entry = formula("i if i >= 0 else n")(i=owner, n=BEYOND, **options)
+    entry = formula("i if i >= 0 else n")(i=owner, n=none, **options)
     shifts = formula("int64(clamp(s, 0, m)) - (e - n)")(s=edges[0], e=ends, n=lengths, m=b.nnz, **options)
     moved = take(shifts, entry, axis=0, **options)
-    met = formula("p + s if i >= 0 else n")(p=numbers_of(limit, ends, options), s=moved, i=owner, n=BEYOND, **options)
+    met = formula("p + s if i >= 0 else n")(p=numbers_of(limit, ends, options), s=moved, i=owner, n=none, **options)
     rows = formula("r if i >= 0 else -1")(r=take(a.rows, entry, axis=0, **options), i=owner, **options)
     values = mul(take(a.values, entry, axis=0, **options), take(b.values, met, axis=0, **options), **options)
     return COO(values, rows, take(b.columns, met, axis=0, **options), shape)

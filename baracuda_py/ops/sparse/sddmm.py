@@ -118,8 +118,9 @@ def in_torch(
         return NotImplemented
     ids, columns = ids_in_torch(torch, desc, index), columns.long()
     known = (ids < desc.num_segments) & (columns >= 0) & (columns < desc.rows)
-    left = a[torch.where(known, ids, 0)].flatten(1)
-    right = b[torch.where(known, columns, 0)].flatten(1)
+    pair = (desc.tokens, int(np.prod(desc.row_shape, dtype=object)))
+    left = a[torch.where(known, ids, 0)].reshape(pair)
+    right = b[torch.where(known, columns, 0)].reshape(pair)
     y = alpha * torch.where(known, (left * right).sum(1), 0)
     return y if c is None else y + beta * c
 
