@@ -31,9 +31,9 @@ def spmm(
     a: COO, CSR, CSC or BSR, [m, k]; b: [k, n] of any strides; c and y: [m, n]. float16, bfloat16, float32, float64 and
     complex; the values may be of the accumulator's element. op: `transpose`, and `conjugate` of complex values.
     Sums are in the accumulator, in an order that the number of entries of a row fixes (`gather_scatter_sum`): the same
-    bits in every run. CSR is one launch after that which finds its rows; COO, CSC and the transpose of CSR sort their
-    entries in each call, which `csr_to_csc(a).T` does once. alpha, beta and c are one launch more. BSR multiplies its
-    blocks as one batch and sums them. Gradients of the values, b and c; of the values they are `sddmm`.
+    bits in every run. CSR takes three launches: the rows, their sums, those of long rows. COO, CSC and the transpose of
+    CSR sort their entries besides in each call, which `csr_to_csc(a).T` does once. alpha, beta and c are one launch
+    more. BSR multiplies its blocks as one batch and sums them. Gradients of the values, b and c.
     """
     options = {"stream": stream, "preference": preference}
     a = sparse_of(a)
@@ -64,7 +64,7 @@ def _scaled(y: Any, c: Any, alpha: Any, beta: Any, out: Any, options: Options) -
 
 
 def _turned(a: Any) -> Any:
-    """The transpose; of BSR with its blocks turned, rows and columns of blocks exchanged by way of `_entries`."""
+    """The transpose, of the same arrays."""
     if isinstance(a, BSR):
         raise InvalidProblemError("transpose takes COO, CSR or CSC, got BSR; `bsr_to_coo` converts")
     return a.T
