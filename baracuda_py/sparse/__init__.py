@@ -40,3 +40,4 @@ from .products import sampled_addmm as sampled_addmm
 from .products import spmm as spmm
 from .products import spmv as spmv
 from .spgemm import spgemm as spgemm
+from .triangular import spsolve_triangular as spsolve_triangular

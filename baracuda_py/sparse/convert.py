@@ -169,6 +169,7 @@ def coalesce(a: Any, *, size: int | None = None, stream: Any = None, preference:
 
 
 def coalesced(a: COO, size: int | None, kind: type[Sparse], element: Any, options: Options) -> Any:
+    """Each place once, in a format; element: of the indices."""
     keys, values, _ = merged(a, size, options)
     rows, columns = split(keys, a.shape, element, options)
     if kind is COO:
