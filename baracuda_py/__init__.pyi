@@ -23,6 +23,7 @@ from typing import overload
 from . import linalg as linalg
 from . import nn as nn
 from . import serving as serving
+from . import sparse as sparse
 from . import weights as weights
 
 # core
@@ -1009,6 +1010,10 @@ from .ops.sort.topk import TopkPlan as TopkPlan
 from .ops.sort.unique import UniqueConsecutiveArgs as UniqueConsecutiveArgs
 from .ops.sort.unique import UniqueConsecutiveDescriptor as _UniqueConsecutiveDescriptor
 from .ops.sort.unique import UniqueConsecutivePlan as UniqueConsecutivePlan
+# ops.sparse
+from .ops.sparse.sddmm import SddmmArgs as SddmmArgs
+from .ops.sparse.sddmm import SddmmDescriptor as _SddmmDescriptor
+from .ops.sparse.sddmm import SddmmPlan as SddmmPlan
 
 class _Shaped(Protocol):
     @property
@@ -5992,3 +5997,9 @@ def unique_inverse(x: Array, *, size: int | None = None, fill_value: Array | Non
     """`unique`, padded as it is, with the number of every element of x, in x's shape (jax.numpy.unique_inverse)."""
 def unique_values(x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The different elements of x, padded, and how many they are (jax.numpy.unique_values); see `unique`."""
+# ops.sparse
+class SddmmDescriptor(_SddmmDescriptor):
+    """a is [num_segments, *row_shape], b [rows, *row_shape], columns, c and y [tokens]; see `Segmented` for `by`."""
+    def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'offsets', rows: SupportsIndex, tokens: SupportsIndex, row_shape: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
+def sddmm(a: Array, b: Array, columns: Array, index: Array, c: Array | None = None, *, by: str = 'offsets', alpha: Scalar = 1.0, beta: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[e] = alpha a[row(e), :] · b[columns[e], :] + beta c[e] at the entries e of a sparse matrix; see `SddmmPlan`."""

@@ -2922,5 +2922,10 @@ _BY_FAMILY = {
     "unique_counts": "ops.sort.unique",
     "unique_inverse": "ops.sort.unique",
     "unique_values": "ops.sort.unique",
+    # ops.sparse
+    "SddmmArgs": "ops.sparse.sddmm",
+    "SddmmDescriptor": "ops.sparse.sddmm",
+    "SddmmPlan": "ops.sparse.sddmm",
+    "sddmm": "ops.sparse.sddmm",
 }
 EXPORTS = dict(sorted(_BY_FAMILY.items()))

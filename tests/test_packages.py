@@ -33,6 +33,7 @@ PACKAGES = {  # lowest first
     "named_plans": "Further names of some kinds of plans.",
     "linalg": "The names of linear algebra.",
     "nn": "PyTorch's spellings of functions.",
+    "sparse": "Sparse matrices: formats, conversions, products.",
     "serving": "What a serving loop needs around the ops: pages, prefixes, batches.",
     "weights": "Readers of files of weights.",
     "measure": "Timing, results on file, and the rows that are faster on this machine.",

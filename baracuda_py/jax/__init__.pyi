@@ -1427,6 +1427,8 @@ from baracuda_py import unique_consecutive as unique_consecutive
 from baracuda_py import unique_counts as unique_counts
 from baracuda_py import unique_inverse as unique_inverse
 from baracuda_py import unique_values as unique_values
+# ops.sparse
+from baracuda_py import sddmm as sddmm
 
 # ops.attention
 def flash_sdpa(q: Array, k: Array, v: Array, mask: Array | None = None, slopes: Array | None = None, sinks: Array | None = None, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', window_left: int | None = None, window_right: int | None = None, softcap: float = 0.0, dropout_p: float = 0.0, seed: Scalar | None = None, offset: Scalar = 0, key: Array | None = None, score: Any = None, layout: str = 'bhsd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:

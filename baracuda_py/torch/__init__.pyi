@@ -1494,5 +1494,7 @@ from baracuda_py import unique_consecutive as unique_consecutive
 from baracuda_py import unique_counts as unique_counts
 from baracuda_py import unique_inverse as unique_inverse
 from baracuda_py import unique_values as unique_values
+# ops.sparse
+from baracuda_py import sddmm as sddmm
 
 def define_all() -> list[str]: ...

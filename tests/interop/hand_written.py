@@ -318,6 +318,10 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "sparse24_matmul": lambda: (_sparse(), {}),
     "sparse24_matmul_backward": lambda: ([made(3, 5, seed=3), *_sparse()], {}),
     "sparse24_gemm": lambda: (_sparse(np.float16), {}),
+    "sddmm": lambda: (
+        [made(3, 4), made(5, 4, seed=1), np.array([0, 3, 2, 4, 2]), np.array([0, 2, 2, 5]), made(5, seed=2)],
+        {"alpha": 0.5, "beta": 2.0},
+    ),
     "sparse24_decompress": lambda: (_sparse()[1:3], {}),
     "pack_signs": lambda: ([made(3, 10)], {}),
     **dict.fromkeys(("unpack_signs", "ternary_unpack"), lambda: (_packed_bytes((3, 2)), {})),
