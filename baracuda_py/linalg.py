@@ -1,7 +1,7 @@
 """Linear algebra by the names of torch.linalg, numpy.linalg and scipy.linalg: `baracuda_py.linalg.solve(a, b)`.
 
-Each is the package's function of that name. Where a name means something else there than in `baracuda_py`, as `norm`
-does, it is not here.
+Each is the package's function of that name, but for `norm`: `baracuda_py.norm` is torch.norm, of vectors; here it is the
+norm of vectors or of matrices.
 """
 
 from __future__ import annotations
@@ -19,8 +19,36 @@ _ELSEWHERE = (  # pages of other families that torch.linalg, numpy.linalg or sci
 __all__ = sorted(
     name
     for name, module in EXPORTS.items()
-    if (module.startswith("ops.linalg.") and name.islower() and not name.endswith("_backward")) or name in _ELSEWHERE
+    if (module.startswith("ops.linalg.") and name.islower() and not name.endswith("_backward"))
+    or name in (*_ELSEWHERE, "norm")
 )
+
+
+def norm(
+    a: Any, ord: Any = None, axis: Any = None, keepdims: bool = False, *, out: Any = None, stream: Any = None,
+    preference: Any = None,
+) -> Any:  # fmt: skip
+    """The norm of a vector or a matrix (numpy.linalg.norm, torch.linalg.norm).
+
+    axis: a number, whose norms are `vector_norm`, or two, whose norms are `matrix_norm`; by default those of a vector
+    or a matrix. Without ord the root of the sum of |a|², without an axis either of all elements. Gradients are theirs.
+    """
+    from .core.checked import wholes
+    from .core.errors import InvalidProblemError
+    from .core.views import shape_of
+    from .ops.linalg.matrix_norm import matrix_norm
+    from .ops.reduce.norm import vector_norm
+
+    rest = {"out": out, "stream": stream, "preference": preference}
+    rank = len(shape_of(a, "a"))
+    if axis is None and ord is None:
+        return vector_norm(a, 2, None, keepdims, **rest)
+    if axis is None and rank not in (1, 2):
+        raise InvalidProblemError(f"a norm of order {ord!r} needs an axis, or two, of an array of {rank} axes")
+    axes = tuple(range(rank)) if axis is None else wholes("axis", axis, -rank)
+    if len(axes) == 1:
+        return vector_norm(a, 2 if ord is None else ord, axes[0], keepdims, **rest)
+    return matrix_norm(a, "fro" if ord is None else ord, axes, keepdims, **rest)
 
 
 def __getattr__(name: str) -> Any:

@@ -48,7 +48,9 @@ def host_count(number: Any, keyword: str, options: Options) -> int:
             return int(number)
     except Exception as error:
         package = package_name(type(number))
-        if (package == "jax" and isinstance(error, TypeError)) or type(error).__name__ == "DataDependentOutputException":
+        if (package == "jax" and isinstance(error, TypeError)) or type(
+            error
+        ).__name__ == "DataDependentOutputException":
             raise InvalidProblemError(
                 f"how many entries there are cannot be read back in a trace; say {keyword}="
             ) from error

