@@ -1,7 +1,7 @@
 """Linear algebra by the names of torch.linalg, numpy.linalg and scipy.linalg: `baracuda_py.linalg.solve(a, b)`.
 
-Each is the package's function of that name, but for `norm`: `baracuda_py.norm` is torch.norm, of vectors; here it is the
-norm of vectors or of matrices.
+Each is the package's function of that name, but for `norm`: `baracuda_py.norm` is torch.norm, of vectors; here it is
+the norm of vectors or of matrices.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def norm(
         return vector_norm(a, 2, None, keepdims, **rest)
     if axis is None and rank not in (1, 2):
         raise InvalidProblemError(f"a norm of order {ord!r} needs an axis, or two, of an array of {rank} axes")
-    axes = tuple(range(rank)) if axis is None else wholes("axis", axis, -rank)
+    given = (axis,) if isinstance(axis, int) else axis
+    axes = tuple(range(rank)) if axis is None else wholes("axis", given, -rank)
     if len(axes) == 1:
         return vector_norm(a, 2 if ord is None else ord, axes[0], keepdims, **rest)
     return matrix_norm(a, "fro" if ord is None else ord, axes, keepdims, **rest)

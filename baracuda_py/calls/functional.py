@@ -1,8 +1,8 @@
 """The functional layer: `y = bc.rms_norm(x, weight)`; outputs made in the caller's package, plan found in a cache.
 
-`functional(RMSNormPlan)` generates a function from the declarations: in and in-out operands positional (and an axis), then by
-keyword descriptor attributes, scalars, `return_<optional output>`, `layout=` where the op has one, `out=`, `stream=`,
-`preference=`; any other keyword is an error that names the one meant (`keywords`). The descriptor is
+`functional(RMSNormPlan)` generates a function from the declarations: in and in-out operands (and an axis) by position,
+then by keyword descriptor attributes, scalars, `return_<optional output>`, `layout=` where the op has one, `out=`,
+`stream=`, `preference=`; any other keyword is an error that names the one meant (`keywords`). The descriptor is
 *solved* by unifying the arrays' shapes with the declared ones, once per distinct (shapes, dtypes, attributes);
 afterwards a call is one dict lookup, the outputs' allocation, and `plan.run`.
 """
