@@ -123,10 +123,10 @@ def hyper_connection_post(
 ) -> Any:  # fmt: skip
     """x'[..., i, :] = Σ_m res[..., i, m] x[..., m, :] + post[..., i] y, the next streams of a layer's output y.
 
-    y [..., d], x [..., n, d] of one element, post [..., n] and res [..., n, n], or [n] and [n, n] for all, of x's element or its
-    accumulator's; sums are in the accumulator, rounded once; n up to 8. mHC's H_res x + H_postᵀ y (arXiv:2512.24880),
-    whose `comb` of DeepSeek's and vLLM's `mhc_post` is res transposed; the depth connection of Hyper-Connections
-    (arXiv:2409.19606), where res is A_rᵀ. Gradients of all.
+    y [..., d] and x [..., n, d] have one element, post [..., n] and res [..., n, n], or [n] and [n, n] for all, that or
+    its accumulator's; sums are in the accumulator, rounded once; n up to 8. mHC's H_res x + H_postᵀ y
+    (arXiv:2512.24880), whose `comb` of DeepSeek's and vLLM's `mhc_post` is res transposed; the depth connection of
+    Hyper-Connections (arXiv:2409.19606), where res is A_rᵀ. Gradients of all.
     """
     lead, n, d = _streams("x", x)
     if shape_of(y, "y") != (*lead, d) or read(y, "y").element is not read(x, "x").element:
