@@ -16,10 +16,11 @@ from ...core import Array, ElementKind as E
 from ...core.arrays import read
 from ...core.errors import InvalidProblemError
 from ...core.outputs import each_of
-from ...core.views import permuted, shape_of, transposed, with_axis, without_axes
+from ...core.views import permuted, reshaped, shape_of, transposed, with_axis, without_axes
 from ...expressions.elementwise import elementwise
 from ...expressions.reduce import reduce
 from ..elementwise.cast import cast
+from ..layout.moves import copy
 from ..layout.views import part, reshape
 from ..softmax.sinkhorn import sinkhorn
 from .gemm import GemmPlan
@@ -219,7 +220,10 @@ def mhc_weights(
         raise InvalidProblemError(f"weight must hold {kind} or {kind.acc}, got {found}; cast it first")
     options, wide = {"stream": stream, "preference": preference}, kind.acc
     outs = _outs(out, ((*lead, n), (*lead, n), (*lead, n, n)))
-    rows = reshape(x if found is kind else cast(x, wide, **options), (*lead, n * d))
+    rows = x if found is kind else cast(x, wide, **options)
+    if reshaped(rows, (*lead, n * d), "x") is None:
+        rows = copy(rows, **options)
+    rows = reshape(rows, (*lead, n * d))
     c = matmul(rows, permuted(weight, (1, 0), "weight"), out_element=wide, **options)
     r = with_axis(_inverse_rms(wide)(x, eps=eps, **options), -1, "rms")
 

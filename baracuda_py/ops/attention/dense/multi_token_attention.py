@@ -74,9 +74,9 @@ def _slopes(dy: Any, x: Any, weight: Any, preference: Any) -> tuple[Any, Any]:
 
 
 @composed(_slopes, "x", "weight")
-def _mixed(x: Any, weight: Any, *, preference: Any = None) -> Any:
+def _mixed(x: Any, weight: Any, *, stream: Any = None, preference: Any = None) -> Any:
     """y[b, h, i, j] = Σ weight[h, c, u, v] x[b, c of h's group, i - rows + 1 + u, j - (cols - 1) // 2 + v]."""
-    options = {"preference": preference}
+    options = {"stream": stream, "preference": preference}
     if 0 in shape_of(x, "x"):
         return copy(x, **options)
     groups = shape_of(x, "x")[1] // shape_of(weight, "weight")[1]
@@ -141,10 +141,10 @@ def multi_token_attention(
     full = (batch, heads, tokens, tokens)
     scores = reshape(scores, full)
     if pre is not None:
-        scores = _mixed(tril(scores, **options), pre, preference=preference)
+        scores = _mixed(tril(scores, **options), pre, **options)
     weights = masked_softmax(scores, causal=True, **options)
     if post is not None:
-        weights = tril(_mixed(weights, post, preference=preference), **options)
+        weights = tril(_mixed(weights, post, **options), **options)
     if kind is not kind.acc:
         weights = cast(weights, kind, **options)
     weights = reshape(weights, (batch, kv_heads, group, tokens, tokens))
