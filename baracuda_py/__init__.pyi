@@ -3415,7 +3415,7 @@ def grouped_inner_gemm_backward(dy: Array, a: Array, b: Array, offsets: Array, *
 def grouped_mm(a: Array, b: Array, offsets: Array | None = None, bias: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Products of groups, by torch.nn.functional.grouped_mm's rules; offsets [groups]: where each group ends."""
 def hyper_connection_post(y: Array, x: Array, post: Array, res: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x'[..., i, :] = Σ_m res[..., i, m] x[..., m, :] + post[..., i] y, the next streams of a layer's output y [..., d]."""
+    """x'[..., i, :] = Σ_m res[..., i, m] x[..., m, :] + post[..., i] y, the next streams of a layer's output y."""
 def hyper_connection_pre(x: Array, pre: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = Σ_m pre[..., m] x[..., m, :], a layer's input of n streams x [..., n, d]: [..., d]."""
 def hyper_connection_weights(x: Array, static_alpha: Array, static_beta: Array, dynamic_alpha_fn: Array, dynamic_beta_fn: Array, dynamic_alpha_scale: Array, dynamic_beta_scale: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

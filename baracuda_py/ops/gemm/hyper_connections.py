@@ -71,12 +71,16 @@ def _streams(name: str, x: Any) -> tuple[tuple[int, ...], int, int]:
     return shape[:-2], shape[-2], shape[-1]
 
 
+def _either(kind: E) -> str:
+    return " or ".join(dict.fromkeys(map(str, (kind, kind.acc))))
+
+
 def _fits(name: str, w: Any, x: Any, lead: tuple[int, ...], own: tuple[int, ...]) -> None:
     kind, found = read(x, "x").element, read(w, name).element
     if shape_of(w, name) not in ((*lead, *own), own):
         raise InvalidProblemError(f"{name} must have shape {(*lead, *own)} or {own}, got {shape_of(w, name)}")
     if found not in (kind, kind.acc):
-        raise InvalidProblemError(f"{name} must hold {kind} or {kind.acc}, got {found}; cast it first")
+        raise InvalidProblemError(f"{name} must hold {_either(kind)}, got {found}; cast it first")
 
 
 def _pre_slopes(dy: Any, x: Any, pre: Any, preference: Any) -> tuple[Any, Any]:
@@ -217,7 +221,7 @@ def mhc_weights(
     _shaped("scale", scale, (3,))
     _shaped("bias", bias, (count,))
     if (found := read(weight, "weight").element) not in (kind, kind.acc):
-        raise InvalidProblemError(f"weight must hold {kind} or {kind.acc}, got {found}; cast it first")
+        raise InvalidProblemError(f"weight must hold {_either(kind)}, got {found}; cast it first")
     options, wide = {"stream": stream, "preference": preference}, kind.acc
     outs = _outs(out, ((*lead, n), (*lead, n), (*lead, n, n)))
     rows = x if found is kind else cast(x, wide, **options)

@@ -25,6 +25,7 @@ from ...reduce.vecdot import vecdot
 from ...softmax.masked_softmax import masked_softmax
 from ..layouts import is_swapped, swap
 from ..sparse.native_sparse_attention import lengths
+from .forgetting_attention import check_held
 from .sdpa import SdpaPlan
 
 Options = dict[str, Any]
@@ -91,8 +92,7 @@ def _taps(name: str, weight: Any, heads: int, kind: E, options: Options) -> Any:
             f"{name} must have shape [{heads}, heads of a group, rows, columns], the heads of a group dividing "
             f"{heads}, got {shape}"
         )
-    if found not in (kind, kind.acc):
-        raise InvalidProblemError(f"{name} must hold {kind} or {kind.acc}, got {found}; cast it first")
+    check_held(name, weight, kind, kind.acc)
     return weight if found is kind.acc else cast(weight, kind.acc, **options)
 
 
