@@ -120,7 +120,7 @@ pre, post, res = bc.hyper_connection_weights(bc.layer_norm(x), alpha, beta, fn, 
 scale, bias = np.full(3, 0.01, np.float32), np.zeros(24, np.float32)
 pre, post, res = bc.mhc_weights(x, weight, scale, bias)
 x = bc.hyper_connection_post(bc.silu(bc.hyper_connection_pre(x, pre)), x, post, res)""",
-    "sinkhorn": f"{_RNG}y = bc.sinkhorn(rng.standard_normal((3, 4, 4), dtype=np.float32))",
+    "sinkhorn": f"{_RNG}x = rng.standard_normal((3, 4, 4), dtype=np.float32)\ny = bc.sinkhorn(x)",
     "block_select_attention": f"""{_RNG}shape = (1, 4, 128, 16)
 q, k, v = (rng.standard_normal(shape, dtype=np.float32) for _ in range(3))
 blocks = np.array([0, 1]).repeat(64)[None, None, :, None].repeat(4, 1)  # each query's own block of 64 keys

@@ -16,10 +16,11 @@ from ...core import Array, ElementKind as E
 from ...core.arrays import read
 from ...core.errors import InvalidProblemError
 from ...core.outputs import each_of
-from ...core.views import permuted, shape_of, transposed, with_axis, without_axes
+from ...core.views import permuted, reshaped, shape_of, transposed, with_axis, without_axes
 from ...expressions.elementwise import elementwise
 from ...expressions.reduce import reduce
 from ..elementwise.cast import cast
+from ..layout.moves import copy
 from ..layout.views import part, reshape
 from ..softmax.sinkhorn import sinkhorn
 from .gemm import GemmPlan
@@ -70,12 +71,16 @@ def _streams(name: str, x: Any) -> tuple[tuple[int, ...], int, int]:
     return shape[:-2], shape[-2], shape[-1]
 
 
+def _either(kind: E) -> str:
+    return " or ".join(dict.fromkeys(map(str, (kind, kind.acc))))
+
+
 def _fits(name: str, w: Any, x: Any, lead: tuple[int, ...], own: tuple[int, ...]) -> None:
     kind, found = read(x, "x").element, read(w, name).element
     if shape_of(w, name) not in ((*lead, *own), own):
         raise InvalidProblemError(f"{name} must have shape {(*lead, *own)} or {own}, got {shape_of(w, name)}")
     if found not in (kind, kind.acc):
-        raise InvalidProblemError(f"{name} must hold {kind} or {kind.acc}, got {found}; cast it first")
+        raise InvalidProblemError(f"{name} must hold {_either(kind)}, got {found}; cast it first")
 
 
 def _pre_slopes(dy: Any, x: Any, pre: Any, preference: Any) -> tuple[Any, Any]:
@@ -123,10 +128,10 @@ def hyper_connection_post(
 ) -> Any:  # fmt: skip
     """x'[..., i, :] = Σ_m res[..., i, m] x[..., m, :] + post[..., i] y, the next streams of a layer's output y.
 
-    y [..., d], x [..., n, d] of one element, post [..., n] and res [..., n, n], or [n] and [n, n] for all, of x's element or its
-    accumulator's; sums are in the accumulator, rounded once; n up to 8. mHC's H_res x + H_postᵀ y (arXiv:2512.24880),
-    whose `comb` of DeepSeek's and vLLM's `mhc_post` is res transposed; the depth connection of Hyper-Connections
-    (arXiv:2409.19606), where res is A_rᵀ. Gradients of all.
+    y [..., d] and x [..., n, d] have one element, post [..., n] and res [..., n, n], or [n] and [n, n] for all, that or
+    its accumulator's; sums are in the accumulator, rounded once; n up to 8. mHC's H_res x + H_postᵀ y
+    (arXiv:2512.24880), whose `comb` of DeepSeek's and vLLM's `mhc_post` is res transposed; the depth connection of
+    Hyper-Connections (arXiv:2409.19606), where res is A_rᵀ. Gradients of all.
     """
     lead, n, d = _streams("x", x)
     if shape_of(y, "y") != (*lead, d) or read(y, "y").element is not read(x, "x").element:
@@ -216,10 +221,13 @@ def mhc_weights(
     _shaped("scale", scale, (3,))
     _shaped("bias", bias, (count,))
     if (found := read(weight, "weight").element) not in (kind, kind.acc):
-        raise InvalidProblemError(f"weight must hold {kind} or {kind.acc}, got {found}; cast it first")
+        raise InvalidProblemError(f"weight must hold {_either(kind)}, got {found}; cast it first")
     options, wide = {"stream": stream, "preference": preference}, kind.acc
     outs = _outs(out, ((*lead, n), (*lead, n), (*lead, n, n)))
-    rows = reshape(x if found is kind else cast(x, wide, **options), (*lead, n * d))
+    rows = x if found is kind else cast(x, wide, **options)
+    if reshaped(rows, (*lead, n * d), "x") is None:
+        rows = copy(rows, **options)
+    rows = reshape(rows, (*lead, n * d))
     c = matmul(rows, permuted(weight, (1, 0), "weight"), out_element=wide, **options)
     r = with_axis(_inverse_rms(wide)(x, eps=eps, **options), -1, "rms")
 

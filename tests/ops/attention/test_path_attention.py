@@ -83,6 +83,7 @@ def test_what_does_not_fit_is_refused() -> None:
     for operands, said in (
         ((q, k, v, w[..., :7], beta), "w must have shape"), ((q, k, v, w, beta[..., :5]), "beta must have shape"),
         ((q, k, v, w, beta[..., None]), "beta must have shape"), ((q, k, v, w, beta, g[:, :2]), "g must have shape"),
+        ((q, k, v, w.astype(np.float32), beta), "w must hold float64, got float32"),
         ((q, k, v, w, beta.astype(np.float32)), "beta must hold float64"),
         ((q[:, :, 1:], k, v, w, beta), "as many tokens"),
         ((q[:, :3], k, v, w, beta), "K dividing H"),

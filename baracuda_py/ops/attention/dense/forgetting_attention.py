@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from ....calls.entries import entry
-from ....core import Array
+from ....core import Array, ElementKind as E
 from ....core.arrays import read
 from ....core.errors import InvalidProblemError
 from ....core.outputs import each_of
@@ -27,6 +27,13 @@ def _fading() -> Any:
     return attention("s + sums[b, h, q + start] - sums[b, h, k]")
 
 
+def check_held(name: str, x: Any, *kinds: E) -> None:
+    """That x holds one of these elements."""
+    if (found := read(x, name).element) not in kinds:
+        wanted = " or ".join(dict.fromkeys(map(str, kinds)))
+        raise InvalidProblemError(f"{name} must hold {wanted}, got {found}; cast it first")
+
+
 def sums_of_gates(g: Any, like: Any, wanted: tuple[int, ...], swapped: bool, options: dict[str, Any]) -> Any:
     """The running sums [batch, heads, tokens] of the logs of gates, in the accumulator of q's element."""
     kind, found = read(like, "q").element, read(g, "g").element
@@ -35,8 +42,7 @@ def sums_of_gates(g: Any, like: Any, wanted: tuple[int, ...], swapped: bool, opt
         raise InvalidProblemError(
             f"g must have shape {shown}, a number for each head and token, got {shape_of(g, 'g')}"
         )
-    if found not in (kind, kind.acc):
-        raise InvalidProblemError(f"g must hold {kind} or {kind.acc}, got {found}; cast it first")
+    check_held("g", g, kind, kind.acc)
     if found is not kind.acc:
         g = cast(g, kind.acc, **options)
     return cumsum(permuted(g, (0, 2, 1), "g") if swapped else g, axis=-1, **options)
@@ -49,9 +55,10 @@ def forgetting_attention(
 ) -> Any:  # fmt: skip
     """softmax(scale · q kᵀ + D) v, causal, with D[i, j] = g[j + 1] + … + g[i], the logs of the gates from key to query.
 
-    q [batch, heads, queries, d_k], k and v [batch, kv_heads, tokens, d_k and d_v], g [batch, heads, tokens] ≤ 0, as
-    log_sigmoid makes it, of q's element or its accumulator's; layout "bshd": heads and sequence exchanged, g [batch,
-    tokens, heads]. The queries are the last of the tokens. scale: default 1 / √d_k. With return_lse also log Σ exp.
+    q [batch, heads, queries, d_k], k and v [batch, kv_heads, tokens, d_k and d_v], g [batch, heads, tokens] ≤ 0 and
+    finite, as log_sigmoid makes it, of q's element or its accumulator's; layout "bshd": heads and sequence exchanged, g
+    [batch, tokens, heads]. The queries are the last of the tokens. scale: default 1 / √d_k. With return_lse also
+    log Σ exp.
     The Forgetting Transformer (FoX, arXiv:2503.02130; flash-linear-attention's `forgetting_attn`). D is the difference
     of running sums in the accumulator, so of sums near -10⁴ in float32 it has an error near 10⁻³; no scores are in
     memory. Gradients of q, k, v and g by torch's autograd and JAX.

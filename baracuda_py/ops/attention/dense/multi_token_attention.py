@@ -25,6 +25,7 @@ from ...reduce.vecdot import vecdot
 from ...softmax.masked_softmax import masked_softmax
 from ..layouts import is_swapped, swap
 from ..sparse.native_sparse_attention import lengths
+from .forgetting_attention import check_held
 from .sdpa import SdpaPlan
 
 Options = dict[str, Any]
@@ -74,9 +75,9 @@ def _slopes(dy: Any, x: Any, weight: Any, preference: Any) -> tuple[Any, Any]:
 
 
 @composed(_slopes, "x", "weight")
-def _mixed(x: Any, weight: Any, *, preference: Any = None) -> Any:
+def _mixed(x: Any, weight: Any, *, stream: Any = None, preference: Any = None) -> Any:
     """y[b, h, i, j] = Σ weight[h, c, u, v] x[b, c of h's group, i - rows + 1 + u, j - (cols - 1) // 2 + v]."""
-    options = {"preference": preference}
+    options = {"stream": stream, "preference": preference}
     if 0 in shape_of(x, "x"):
         return copy(x, **options)
     groups = shape_of(x, "x")[1] // shape_of(weight, "weight")[1]
@@ -91,8 +92,7 @@ def _taps(name: str, weight: Any, heads: int, kind: E, options: Options) -> Any:
             f"{name} must have shape [{heads}, heads of a group, rows, columns], the heads of a group dividing "
             f"{heads}, got {shape}"
         )
-    if found not in (kind, kind.acc):
-        raise InvalidProblemError(f"{name} must hold {kind} or {kind.acc}, got {found}; cast it first")
+    check_held(name, weight, kind, kind.acc)
     return weight if found is kind.acc else cast(weight, kind.acc, **options)
 
 
@@ -141,10 +141,10 @@ def multi_token_attention(
     full = (batch, heads, tokens, tokens)
     scores = reshape(scores, full)
     if pre is not None:
-        scores = _mixed(tril(scores, **options), pre, preference=preference)
+        scores = _mixed(tril(scores, **options), pre, **options)
     weights = masked_softmax(scores, causal=True, **options)
     if post is not None:
-        weights = tril(_mixed(weights, post, preference=preference), **options)
+        weights = tril(_mixed(weights, post, **options), **options)
     if kind is not kind.acc:
         weights = cast(weights, kind, **options)
     weights = reshape(weights, (batch, kv_heads, group, tokens, tokens))

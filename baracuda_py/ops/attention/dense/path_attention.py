@@ -26,7 +26,7 @@ from ...linalg.triangular_functions import solve_triangular
 from ..layouts import is_swapped, swap
 from ..sparse.native_sparse_attention import lengths
 from .flash_sdpa import FlashSdpaPlan
-from .forgetting_attention import sums_of_gates
+from .forgetting_attention import check_held, sums_of_gates
 
 
 @cache
@@ -87,10 +87,8 @@ def path_attention(
         raise InvalidProblemError(
             f"beta must have shape {shape[:3]}, by heads and tokens, got {shape_of(beta, 'beta')}"
         )
-    if read(beta, "beta").element not in (kind, kind.acc):
-        raise InvalidProblemError(
-            f"beta must hold {kind} or {kind.acc}, got {read(beta, 'beta').element}; cast it first"
-        )
+    check_held("beta", beta, kind, kind.acc)
+    check_held("w", w, kind)
     if read(beta, "beta").element is not kind.acc:
         beta = cast(beta, kind.acc, **options)
     tables = {}

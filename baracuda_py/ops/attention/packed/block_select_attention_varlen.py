@@ -41,9 +41,11 @@ def _moved_back(dy: Any, x: Any, index: Any, back: Any, axis: int, preference: A
 
 
 @composed(_moved_back, "x", reads=())
-def _moved(x: Any, index: Any, back: Any, *, axis: int = 0, out: Any = None, preference: Any = None) -> Any:
+def _moved(
+    x: Any, index: Any, back: Any, *, axis: int = 0, out: Any = None, stream: Any = None, preference: Any = None
+) -> Any:
     """Rows of x, each of which goes to one place at most, which `back` has: that way goes the gradient."""
-    return take(x, index, axis=axis, out=out, preference=preference)
+    return take(x, index, axis=axis, out=out, stream=stream, preference=preference)
 
 
 class _Places(NamedTuple):
@@ -125,18 +127,17 @@ def block_select_attention_varlen(
     size = whole("block_size", block_size, 1)
     outs = each_of(out, 2 if return_lse else 1)
     places = _places(block_indices, cu_seqlens, tokens, batch, size, options)
-    moved = [_moved(x, places.source, places.place, preference=preference) for x in (q, k, v)]
+    moved = [_moved(x, places.source, places.place, **options) for x in (q, k, v)]
     first, second, third = (_one(x, "x") for x in moved)
     made = block_select_attention(
         first, second, third, _one(places.blocks, "block_indices"), block_size=size,
         scale=scale, is_causal=True, layout="bshd", return_lse=return_lse, **options,
     )  # fmt: skip
     y, lse = made if return_lse else (made, None)
-    back = {"preference": preference}
-    y = _moved(without_axes(y, [0], "y"), places.place, places.source, out=outs[0], **back)
+    y = _moved(without_axes(y, [0], "y"), places.place, places.source, out=outs[0], **options)
     if not return_lse:
         return y
-    return y, _moved(without_axes(lse, [0], "lse"), places.place, places.source, axis=1, out=outs[1], **back)
+    return y, _moved(without_axes(lse, [0], "lse"), places.place, places.source, axis=1, out=outs[1], **options)
 
 
 @entry(BlockSelectAttentionBackwardPlan)
