@@ -62,6 +62,8 @@ class GroupTiling(Tiling):
 
 
 MMA = {64: Tiling(4, 2, 64, 2), 128: Tiling(4, 2, 64, 2)}
+# One block of 256 threads a multiprocessor, which has 100 KB on sm_89; 32 rows a warp spill at 128 columns.
+MMA_FP8 = {64: Tiling(8, 2, 64, 1), 128: Tiling(8, 1, 64, 1)}
 WGMMA = {64: GroupTiling(4, 1, 64, 4), 128: GroupTiling(8, 1, 128, 1)}
 
 
@@ -102,7 +104,7 @@ def _widened(p: Problem, params: dict[str, Any]) -> tuple[list[Step], int]:
         "wide": int(p.v.ptr % 4 == 0 and not any(s % 4 for s in p.v.strides[:-1])),
     }  # fmt: skip
     blocks = -(-rows * (pitch // 4) // _WIDEN_THREADS)
-    step = Step("widen", (blocks, 1, 1), given, {}, _WIDEN_THREADS)
+    step = Step("widen", (blocks, 1, 1), given, {"N": _WIDEN_THREADS}, _WIDEN_THREADS)
     return [step] if blocks else [], aligned(2 * rows * pitch)
 
 
@@ -159,9 +161,10 @@ def _kernels(name: str, call: str, tilings: dict[int, Any], codes: tuple[Element
     )  # fmt: skip
 
 
-_WIDEN_KERNEL = Kernel(
-    "widen", f"widen_values<{_WIDEN_THREADS}>", WIDEN, threads=_WIDEN_THREADS, source="attention/quantized/widen_values.cu"
-)
+_WIDEN_KERNEL = Kernel(  # of fp8 values alone
+    "widen", "widen_values<{N}>", WIDEN, lambda kind: {"N": (_WIDEN_THREADS,) if kind is E4M3 else ()},
+    threads=_WIDEN_THREADS, source="attention/quantized/widen_values.cu",
+)  # fmt: skip
 _MMA_CALL = "quantized_sdpa_mma<{{CODE}}, {{T}}, {{OUT}}, {D}, {W}, {MT}, {KEYS}>"
 # Products of fp8 keep some 13 bits below the largest of 32 terms.
 FP8 = Guarantee(Relative(4, mean=4), math="fp8", batch_invariant=True)
@@ -196,11 +199,11 @@ MMA_ROW = Variant(
 )
 MMA_FP8_ROW = Variant(
     "mma_fp8",
-    _tiled("mma", MMA, (E4M3,)),
+    _tiled("mma", MMA_FP8, (E4M3,)),
     source=f"{_FOLDER}mma.cu",
     elements=VALUES,
     design=ArchSku.SM89,
-    kernels=(*_kernels("mma", _MMA_CALL, MMA, (E4M3,)), _WIDEN_KERNEL),
+    kernels=(*_kernels("mma", _MMA_CALL, MMA_FP8, (E4M3,)), _WIDEN_KERNEL),
     guarantee=replace(FP8, order="mma"),
 )
 SIMT_ROW = Variant(

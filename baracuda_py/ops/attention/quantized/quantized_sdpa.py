@@ -22,6 +22,7 @@ from ....schedules.attention.quantized import (
     CODES, E4M3, I8, MMA_FP8_ROW, MMA_ROW, SIMT_ROW, VALUES, WGMMA_FP8_ROW, WGMMA_ROW,
 )  # fmt: skip
 from ..in_torch import attention
+from ..layouts import Layouts
 from ..score_terms import ALIGNMENTS, AttentionDescriptor, grouped, visible
 
 
@@ -133,7 +134,7 @@ def decoded(x: Any, scale: Any, heads: int, block: int) -> Any:
 
 def reference(
     desc: QuantizedSdpaDescriptor, *, q: Any, k: Any, v: Any, q_scale: Any, k_scale: Any, v_scale: Any = None,
-    out_scale: Any = 1.0, store: Any = unrounded,
+    out_scale: Any = 1.0, wanted: set[str], store: Any = unrounded,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in the dtype the scales come in; the weights are what a kernel keeps, float16 where v is fp8."""
     dtype = q_scale.dtype.type
@@ -166,7 +167,7 @@ def reference(
 
 
 def in_torch(
-    torch: Any, desc: Any, *, q: Any, k: Any, v: Any, q_scale: Any, k_scale: Any, v_scale: Any, out_scale: Any,
+    torch: Any, desc: Any, *, q: Any, k: Any, v: Any, q_scale: Any, k_scale: Any, v_scale: Any, out_scale: Any, wanted: set[str],
 ) -> Any:  # fmt: skip
     """Attention of the decoded operands."""
 
@@ -231,4 +232,4 @@ class QuantizedSdpaPlan(Plan):
         return 2 * desc.batch_size * desc.num_heads * desc.pairs * (desc.d_k + desc.d_v)
 
 
-quantized_sdpa = functional(QuantizedSdpaPlan)
+quantized_sdpa = functional(QuantizedSdpaPlan, layouts=Layouts(("q", "k", "v", "y")))
