@@ -30,7 +30,9 @@ def emulate(row: str, desc: QuantizedSdpaDescriptor, operands: dict[str, Any], s
     return y, lse
 
 
-def exact(desc: QuantizedSdpaDescriptor, q: Any, k: Any, v: Any, q_scale: Any, k_scale: Any, v_scale: Any = None) -> Any:
+def exact(
+    desc: QuantizedSdpaDescriptor, q: Any, k: Any, v: Any, q_scale: Any, k_scale: Any, v_scale: Any = None
+) -> Any:
     """float64, query by query."""
     y, lse = np.zeros((*q.shape[:3], desc.d_v)), np.full(q.shape[:3], -np.inf)
     for b, h, i in np.ndindex(*q.shape[:3]):
@@ -100,3 +102,43 @@ def test_rows_against_float64_of_the_decoded_operands(
     bound = ROUNDED[str(desc.out_element)] * (np.abs(want) + (1 if code == "int8" else 2))
     assert (np.abs(y.astype(np.float64) - 0.75 * want) <= bound).all()
     np.testing.assert_allclose(lse, sums, atol=1e-5 if code == "int8" else 1e-2, rtol=1e-5)
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row != "simt"])
+def test_neither_company_nor_alignment_changes_a_bit(row: str) -> None:
+    """A head alone has the bits that it has in a batch; rows that are not aligned, and heads in between."""
+    code = "float8_e4m3fn" if row.endswith("fp8") else "int8"
+    desc, operands = problem(row, "float16", code, (2, 2, 1, 70, 130, 64, 64), k_block=128, is_causal=True)
+    y, lse = emulate(row, desc, operands)
+    one, _ = problem(row, "float16", code, (1, 1, 1, 70, 130, 64, 64), k_block=128, is_causal=True)
+    alone = {n: x[1:, -1:] for n, x in operands.items()}
+    for name in ("q", "k", "v"):
+        wider = np.zeros((*alone[name].shape[:3], 71)).astype(alone[name].dtype)[..., 3:67]
+        wider[:] = alone[name]
+        alone[name] = wider
+    got = emulate(row, one, alone)
+    assert got[0].tobytes() == y[1:, 1:].tobytes() and got[1].tobytes() == lse[1:, 1:].tobytes()
+
+
+def test_scores_of_any_size() -> None:
+    """Scales that make scores of 10^6: weights come from differences, as float32 has the scores."""
+    desc, operands = problem("mma", "float16", "int8", (1, 1, 1, 20, 70, 64, 64))
+    operands["q_scale"][:], operands["k_scale"][:] = 16.0, 4.0
+    want, sums = exact(desc, **operands)
+    for row in ("mma", "wgmma", "simt"):
+        y, lse = emulate(row, desc, operands)
+        np.testing.assert_allclose(lse, sums, rtol=1e-6)
+        settled = np.abs(want - y.astype(np.float64)).max(-1) < 2**-9
+        assert settled.all(), row
+
+
+def test_what_is_refused() -> None:
+    facts: dict[str, Any] = {"batch_size": 1, "query_len": 1, "key_len": 1, "d_k": 8, "d_v": 8}
+    with pytest.raises(UnsupportedError, match="v of float8_e4m3fn goes with q and k of it, got int8"):
+        QuantizedSdpaDescriptor(**facts, num_heads=2, element="float8_e4m3fn")
+    with pytest.raises(UnsupportedError, match="v of float16 gives y of it, got out_element bfloat16"):
+        QuantizedSdpaDescriptor(**facts, num_heads=2, element="float16", out_element="bfloat16")
+    with pytest.raises(InvalidProblemError, match="q_scale_heads must divide num_heads, got 2 and 3"):
+        QuantizedSdpaDescriptor(**facts, num_heads=3, element="float16", q_scale_heads=2)
+    with pytest.raises(UnsupportedError, match="element float32 is not supported"):
+        QuantizedSdpaDescriptor(**facts, num_heads=2, element="float32")

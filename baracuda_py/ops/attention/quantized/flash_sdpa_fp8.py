@@ -55,4 +55,3 @@ def flash_sdpa_fp8(
         causal_alignment=causal_alignment, layout=layout, return_lse=return_lse, out=out, stream=stream,
         preference=preference,
     )  # fmt: skip
-

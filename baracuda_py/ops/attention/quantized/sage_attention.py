@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from ....calls.composed import composed
@@ -19,7 +18,7 @@ from ...gemm.matmul import matmul
 from ...layout.creation import zeros_like
 from ...layout.views import contiguous
 from ...quantize.dynamic import dynamic_quantize
-from ...reduce.reduce import mean
+from ...reduce.reduce import mean  # type: ignore[attr-defined]  # made from a table
 from ..dense.flash_sdpa_backward import flash_sdpa_backward
 from ..layouts import is_swapped, shape_of
 from .quantized_sdpa import QuantizedSdpaDescriptor, QuantizedSdpaPlan, quantized_sdpa
@@ -71,7 +70,7 @@ def _forward(
     swapped, code = is_swapped(layout), CODES[qk]
     desc = _described(q, k, v, code, swapped, facts)
     sizes, center = (desc.batch_size, desc.num_kv_heads), None
-    if truth("smooth_k", smooth_k) and math.prod((*sizes, desc.key_len, desc.d_k)):
+    if truth("smooth_k", smooth_k) and sizes[0] * sizes[1] * desc.key_len * desc.d_k:
         center = mean(k, axis=1 if swapped else 2, keepdims=True, **options)
         k = sub(k, center, **options)
     q_codes, q_scale = _codes(q, (sizes[0], desc.num_heads, desc.q_blocks), QUERIES, code, swapped, options)
@@ -138,7 +137,7 @@ def sage_attention(
     quantisation: those of exact attention at q, k and v, from this y and lse, by `flash_sdpa_backward`.
     """
     return_lse = truth("return_lse", return_lse)
-    facts = {"scale": scale, "is_causal": is_causal, "causal_alignment": causal_alignment}
+    facts: dict[str, Any] = {"scale": scale, "is_causal": is_causal, "causal_alignment": causal_alignment}
     options = {"stream": stream, "preference": preference}
     if recorder((q, k, v)) is None:
         return _forward(q, k, v, qk, smooth_k, facts, layout, return_lse, out, options)
