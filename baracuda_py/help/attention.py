@@ -121,6 +121,20 @@ scale, bias = np.full(3, 0.01, np.float32), np.zeros(24, np.float32)
 pre, post, res = bc.mhc_weights(x, weight, scale, bias)
 x = bc.hyper_connection_post(bc.silu(bc.hyper_connection_pre(x, pre)), x, post, res)""",
     "sinkhorn": f"{_RNG}x = rng.standard_normal((3, 4, 4), dtype=np.float32)\ny = bc.sinkhorn(x)",
+    "sage_attention": f"""{_RNG}q, k, v = (rng.standard_normal((1, 4, 128, 64)).astype(np.float16) for _ in range(3))
+y = bc.sage_attention(q, k, v, is_causal=True)""",
+    "flash_sdpa_fp8": f"""{_RNG}shape = (1, 4, 128, 64)
+x = [rng.standard_normal(shape, dtype=np.float32) for _ in range(3)]
+(q, q_scale), (k, k_scale), (v, v_scale) = (
+    bc.dynamic_quantize(one, block_shape=(1, 1, 0, 0), to_element="float8_e4m3fn") for one in x
+)
+descales = [scale.reshape(1, 4) for scale in (q_scale, k_scale, v_scale)]
+y = bc.flash_sdpa_fp8(q, k, v, *descales)""",
+    "quantized_sdpa": f"""{_RNG}shape = (1, 4, 128, 64)
+q, k, v = (rng.standard_normal(shape).astype(np.float16) for _ in range(3))
+q8, q_scale = bc.dynamic_quantize(q, block_shape=(1, 1, 16, 0))
+k8, k_scale = bc.dynamic_quantize(k, block_shape=(1, 1, 64, 0))
+y = bc.quantized_sdpa(q8, k8, v, q_scale[..., 0], k_scale[..., 0], q_block=16, k_block=64)""",
     "block_select_attention": f"""{_RNG}shape = (1, 4, 128, 16)
 q, k, v = (rng.standard_normal(shape, dtype=np.float32) for _ in range(3))
 blocks = np.array([0, 1]).repeat(64)[None, None, :, None].repeat(4, 1)  # each query's own block of 64 keys

@@ -44,6 +44,7 @@ from baracuda_py import cascade_paged_attention as cascade_paged_attention
 from baracuda_py import copy_pages as copy_pages
 from baracuda_py import dot_product_attention as dot_product_attention
 from baracuda_py import flash_decoding as flash_decoding
+from baracuda_py import flash_sdpa_fp8 as flash_sdpa_fp8
 from baracuda_py import forgetting_attention as forgetting_attention
 from baracuda_py import hstu_attention as hstu_attention
 from baracuda_py import hstu_attention_backward as hstu_attention_backward
@@ -69,6 +70,7 @@ from baracuda_py import path_attention as path_attention
 from baracuda_py import qk_norm_rope as qk_norm_rope
 from baracuda_py import qk_norm_rope_append as qk_norm_rope_append
 from baracuda_py import qk_norm_rope_backward as qk_norm_rope_backward
+from baracuda_py import quantized_sdpa as quantized_sdpa
 from baracuda_py import rope as rope
 from baracuda_py import rope_backward as rope_backward
 from baracuda_py import rope_hadamard as rope_hadamard
@@ -77,6 +79,7 @@ from baracuda_py import rope_kv_append as rope_kv_append
 from baracuda_py import rope_quantize_fp8 as rope_quantize_fp8
 from baracuda_py import rope_varlen as rope_varlen
 from baracuda_py import rope_varlen_backward as rope_varlen_backward
+from baracuda_py import sage_attention as sage_attention
 from baracuda_py import sdpa_block_sparse as sdpa_block_sparse
 from baracuda_py import sdpa_block_sparse_backward as sdpa_block_sparse_backward
 from baracuda_py import sdpa_variable_block_sparse as sdpa_variable_block_sparse

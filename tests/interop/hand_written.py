@@ -504,6 +504,10 @@ GIVEN: dict[str, Callable[[], Call]] = {
     ),
     "rope_varlen": lambda: ([made(7, 4, 16), np.array([0, 3, 7], np.int32), made(7, 2, 16, seed=1)], {}),
     "rope_varlen_backward": lambda: ([made(7, 4, 16), np.array([0, 3, 7], np.int32), made(7, 2, 16, seed=1)], {}),
+    "sage_attention": lambda: ([x.astype(np.float16) for x in _heads(3, 64)], {}),
+    "flash_sdpa_fp8": lambda: (
+        [*((np.abs(x) * 20).astype(np.uint8) for x in _heads(3, 64)), *(made(1, 2, seed=i) for i in range(3))], {},
+    ),
     "moba_attention": lambda: (_heads(3, 64), {"block_size": 16, "top_k": 2}),
     "forgetting_attention": lambda: ([*_heads(3), -np.abs(made(1, 2, 8, seed=3))], {}),
     "hyper_connection_post": lambda: ([made(3, 6), made(3, 4, 6, seed=1), made(3, 4), made(3, 4, 4, seed=2)], {}),

@@ -1,0 +1,1 @@
+"""Attention of quantised queries, keys and values."""
