@@ -28,7 +28,7 @@ LINALG_FUNCTIONS: dict[str, str] = {
     "solve_sylvester": f"{_SPD}x = bc.solve_sylvester(a, np.eye(3), np.ones((4, 3)))",
     "hessenberg": f"{_A}h, q = bc.hessenberg(a, calc_q=True)",
     "cholesky_update": f"{_SPD}r = bc.cholesky_update(bc.cholesky(a, upper=True), np.ones(4))",
-    "solve_toeplitz": "x = bc.solve_toeplitz(np.array([4.0, 1, 2]), np.ones(3))",
+    "solve_toeplitz": "c, b = np.array([4.0, 1, 2]), np.ones(3)\nx = bc.solve_toeplitz(c, b)",
     "pinverse": f"{_TALL}y = bc.pinverse(a, rcond=1e-12)",
     "nuclear_norm": f"{_TALL}y = bc.nuclear_norm(a)",
 }

@@ -19,6 +19,11 @@ def _definite(n: int = 4) -> np.ndarray:
     return (x @ x.T + n * np.eye(n)).astype(np.float32)
 
 
+def _dominant() -> np.ndarray:
+    """Definite, of numbers as they are and in [0.1, 0.9] alike."""
+    return np.where(np.eye(4, dtype=bool), np.float32(20), np.float32(-2))
+
+
 def _lines() -> list[np.ndarray]:
     return [_made(2, 5), _made(2, 5, seed=1) + 6, _made(2, 5, seed=2)]
 
@@ -35,10 +40,10 @@ LINALG_FUNCTIONS: dict[str, Callable[[], Call]] = {
     "eigvals": lambda: ([_made(4, 4)], {}),
     "tridiagonal_solve": lambda: ([*_lines(), _made(2, 5, 3)], {}),
     "eigh_tridiagonal": lambda: ([_made(5), _made(4, seed=1)], {}),
-    "cg": lambda: ([_definite(), _made(2, 4)], {"maxiter": 4}),
-    "bicgstab": lambda: ([_definite(), _made(2, 4)], {"maxiter": 3}),
-    "gmres": lambda: ([_definite(), _made(2, 4)], {"restart": 3, "maxiter": 2}),
-    "lobpcg": lambda: ([_definite(9), 2], {"niter": 3, "seed": 5}),
+    "cg": lambda: ([_dominant(), _made(4, 4)], {"maxiter": 8, "tol": 1e-12}),
+    "bicgstab": lambda: ([_dominant(), _made(2, 4)], {"maxiter": 8, "tol": 1e-12}),
+    "gmres": lambda: ([_dominant(), _made(2, 4)], {"restart": 4, "maxiter": 3, "tol": 1e-12}),
+    "lobpcg": lambda: ([_definite(9), 2], {"niter": 40, "seed": 5}),
     "sqrtm": lambda: ([_definite()], {}),
     "logm": lambda: ([_definite()], {}),
     "solve_sylvester": lambda: ([_definite(), _definite(3), _made(4, 3)], {}),

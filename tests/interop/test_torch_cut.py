@@ -24,7 +24,7 @@ from baracuda_py.core.args import scalars_of  # noqa: E402
 NAMES = [n for n in EXPORTS if not isinstance(f := getattr(bc, n), type) and callable(f) and hasattr(f, "plan")]
 FLOATS = (ElementKind.F32, ElementKind.F64, ElementKind.F16, ElementKind.BF16, ElementKind.C64, *ElementKind)
 # Of one triangle, with gradients for changes that are Hermitian.
-HERMITIAN = ("cholesky_ex", "cholesky", "cho_factor", "eigh", "eigvalsh")
+HERMITIAN = ("cholesky_ex", "cholesky", "cho_factor", "eigh", "eigvalsh", "cg", "lobpcg")
 APART = {  # operands whose values are not in the result, or not in each of several
     "astype": [1], "batch_norm_gather_stats_with_counts": [1], "cast": [1], "lora_matmul_backward": [4],
     "histc": [0], "intersect1d": [1], "rankdata": [0], "setdiff1d": [1], "sort_key_val": [0, 1],
@@ -37,6 +37,7 @@ APART = {  # operands whose values are not in the result, or not in each of seve
     "hyper_connection_weights": [1, 2, 3, 4, 5, 6],
     "coherence": [0, 1], "csd": [0, 1], "periodogram": [0], "welch": [0],
     "lu": [0], "lu_unpack": [0],
+    "lu": [0], "lu_unpack": [0], "qr_multiply": [1],
     "fake_quantize_per_channel_affine": [0],  # of steps of 0.5 the estimator is no derivative
     "fused_moving_avg_obs_fake_quant": [0, 1, 2],
     "learnable_fake_quantize": [0, 1, 2], "fake_quantize_learnable_per_tensor_affine": [0, 1, 2],
@@ -201,8 +202,8 @@ def test_gradients_of_functions_written_by_hand_are_right(name: str) -> None:
 
         made = getattr(bt, name)(*map(put, operands), **{n: put(value) for n, value in facts.items()})
         found = tuple(one for one in results(made) if one.requires_grad)
-        alone = name.endswith("_with_stats") or name in ("native_batch_norm", "native_group_norm")
-        return found[:1] if alone else found  # no gradient comes through the lse, or through mean and rstd
+        alone = name.endswith("_with_stats") or name in ("native_batch_norm", "native_group_norm", "eig")
+        return found[:1] if alone else found  # none comes through the lse, mean and rstd, or through phases
 
     for _ in range(2):
         assert torch.autograd.gradcheck(outputs, tuple(leaves), fast_mode=True, atol=1e-4, rtol=1e-3)

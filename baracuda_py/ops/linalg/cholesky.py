@@ -162,12 +162,12 @@ class CholeskyPlan(Plan):
         ),
     )  # fmt: skip
     benchmarks = tuple(
-        Benchmark(f"{n}² f32", n=n, element="float32", work=FLOPS, target=None, peers=(EAGER,)) for n in (1024, 8192)
-    ) + (
-        Benchmark(
-            "4096 of 32² f32", batch_shape=(4096,), n=32, element="float32", work=FLOPS, target=None, peers=(EAGER,)
-        ),
-    )
+        Benchmark(name, **sizes, element="float32", work=FLOPS, target=None, peers=(EAGER,))
+        for name, sizes in (
+            ("1024² f32", {"n": 1024}), ("8192² f32", {"n": 8192}),
+            ("4096 of 32² f32", {"batch_shape": (4096,), "n": 32}),
+        )
+    )  # fmt: skip
 
     @staticmethod
     def torch(torch: Any, desc: CholeskyDescriptor, *, a: Any, wanted: set[str]) -> Any:

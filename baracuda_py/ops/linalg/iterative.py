@@ -92,7 +92,7 @@ def cg(
     z = near(r)
     p, along, made = z, left if M is None else of.real_dot(r, z), 0
     for made in range(1, most + 1):
-        if settled(left, limit):
+        if settled(left, limit, made):
             made -= 1
             break
         q = product(p)
@@ -141,7 +141,7 @@ def bicgstab(
     limit, left = of.limit(b, tol, atol), of.real_dot(r, r)
     shadow, p, rho, made = r, r, of.dot(r, r), 0
     for made in range(1, most + 1):
-        if settled(left, limit):
+        if settled(left, limit, made):
             made -= 1
             break
         active = do.of("s > t", s=left, t=limit)
@@ -209,7 +209,7 @@ def gmres(
     of, most, made = Systems(do), count("maxiter", maxiter, -(-10 * n // size)), 0
     limit, left = of.limit(b, tol, atol), of.real_dot(r, r)
     for made in range(1, most + 1):
-        if settled(left, limit):
+        if settled(left, limit, made):
             made -= 1
             break
         basis, along, length = _basis(product, near, r, size, do)

@@ -19,7 +19,7 @@ from ..gemm.gemm import GemmPlan
 from ..layout.concat import concat
 from ..layout.creation import zeros_like
 from ..layout.moves import copy
-from .parts import block, known, square
+from .parts import block, known, looked_at, rehearsed, square
 from .pieces import Pieces
 
 # Bader, Blanes and Casas (2019): Taylor's polynomial of degree 18 by five products. Rows of a combination of 1, A, A²,
@@ -75,7 +75,9 @@ def _exponential(a: Any, squarings: int, out: Any, do: Pieces) -> Any:
     size = do.reduced("amax", do.reduced("l1_norm", a, -2), keepdims=True)
     halved = do.of(f"clamp_min(ceil(log2(x * {1 / near!r})), 0)", x=size)
     share = do.of(f"where(x <= {near * 2.0**squarings!r}, exp2(-h), nan)", x=size, h=halved)
-    if type(halved) is np.ndarray:  # the host knows how often; elsewhere nothing is read back
+    if rehearsed():
+        squarings = min(squarings, 1)
+    elif looked_at(halved):  # the host knows how often; elsewhere nothing is read back
         finite = halved[np.isfinite(halved)]
         squarings = min(squarings, int(finite.max(initial=0)))
     share, halved = with_axis(share, -1, "s"), with_axis(halved, -1, "s")

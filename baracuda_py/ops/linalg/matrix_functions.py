@@ -21,7 +21,7 @@ from .eig import EigPlan
 from .eig_functions import eig
 from .lu_factor import LuFactorPlan
 from .matrix_exp import doubled
-from .parts import block, known, square
+from .parts import block, known, looked_at, rehearsed, square
 from .pieces import Pieces, across, down
 from .determinants import slogdet
 from .solve import inv_ex, solve_ex
@@ -50,7 +50,7 @@ def _root(do: Pieces, a: Any) -> Any:
     """
     n, one = shape_of(a, "a")[-1], _unit(do, a)
     m, x = a, a
-    for step in range(_STEPS):
+    for step in range(1 if rehearsed() else _STEPS):
         inverse, _ = inv_ex(m, **do.options)
         if step < _SCALED:
             _, size = slogdet(m, **do.options)
@@ -115,11 +115,11 @@ def logm(a: Array, *, out: Any = None, stream: Any = None, preference: Any = Non
         return copy(a, out=out, **do.options)
     one, x = _unit(do, a), a
     taken = None
-    for _ in range(_ROOTS):
+    for _ in range(1 if rehearsed() else _ROOTS):
         far = do.of(
             "x > 0.25", x=do.reduced("amax", do.reduced("l1_norm", sub(x, one, **do.options), -2), keepdims=True)
         )
-        if type(far) is np.ndarray and not far.any():
+        if looked_at(far) and not far.any():
             break
         more = do.of("where(f, 1.0, 0.0)", f=far)
         taken = more if taken is None else add(taken, more, **do.options)

@@ -179,20 +179,12 @@ class TriangularSolvePlan(Plan):
         ),
     )  # fmt: skip
     benchmarks = tuple(
-        Benchmark(f"{n}² by {k} f32", n=n, k=k, element="float32", work=FLOPS, target=None, peers=(EAGER,))
-        for n, k in ((1024, 1024), (8192, 64))
-    ) + (
-        Benchmark(
-            "4096 of 32² by 1 f32",
-            batch_shape=(4096,),
-            n=32,
-            k=1,
-            element="float32",
-            work=FLOPS,
-            target=None,
-            peers=(EAGER,),
-        ),
-    )
+        Benchmark(name, **sizes, element="float32", work=FLOPS, target=None, peers=(EAGER,))
+        for name, sizes in (
+            ("1024² by 1024 f32", {"n": 1024, "k": 1024}), ("8192² by 64 f32", {"n": 8192, "k": 64}),
+            ("4096 of 32² by 1 f32", {"batch_shape": (4096,), "n": 32, "k": 1}),
+        )
+    )  # fmt: skip
 
     @staticmethod
     def torch(torch: Any, desc: TriangularSolveDescriptor, *, a: Any, b: Any) -> Any:

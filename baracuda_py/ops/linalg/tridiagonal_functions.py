@@ -89,7 +89,9 @@ def eigh_tridiagonal(
     if not shape or beside != (*shape[:-1], max(shape[-1] - 1, 0)):
         raise InvalidProblemError(f"d must be [..., n] and e [..., n - 1], got shapes {shape} and {beside}")
     do = Pieces(stream, preference)
-    a = do.sum(diag_embed(d, **do.options), diag_embed(e, -1, **do.options) if shape[-1] > 1 else None)
+    a = diag_embed(d, **do.options)
+    if shape[-1] > 1:  # both sides, as a gradient is for Hermitian changes
+        a = do.sum(a, diag_embed(e, -1, **do.options), diag_embed(conjugate(e, do.options), 1, **do.options))
     if truth("eigvals_only", eigvals_only):
         return eigvalsh(a, out=out, **do.options)
     return eigh(a, out=out, **do.options)

@@ -52,8 +52,8 @@ def test_exponentials_of_special_matrices() -> None:
         a = np.stack([np.full((2, 2), bad), np.eye(2)])
         y = bc.matrix_exp(a)
         assert np.isnan(y[0]).all() and np.isfinite(y[1]).all()
-    a = 10 * made(4, "float64")
-    assert np.isnan(bc.matrix_exp(a, squarings=1)).all()
+    a = 3 * made(4, "float64")
+    assert np.isnan(bc.matrix_exp(10 * a, squarings=1)).all()
     out = np.empty_like(a)
     assert bc.matrix_exp(a, out=out) is out
     near(out, linalg.expm(a), 1e4)

@@ -97,8 +97,14 @@ def test_a_few_eigenvalues(largest: bool, dtype: str) -> None:
     w = torch.linalg.eigvalsh(want)
     (w[..., -2:] if largest else w[..., :2]).pow(2).sum().backward()
     torch.testing.assert_close(leaf.grad, want.grad, rtol=1e-5, atol=1e-5)
-    with pytest.raises(UnsupportedError, match="eigh"):
-        bc.lobpcg(torch.tensor(h).requires_grad_(), 2, niter=2)[1].abs().sum().backward()
+    got, want = (torch.tensor(h).requires_grad_() for _ in range(2))
+    bc.lobpcg(got, 2, largest=largest, seed=0)[1].abs().pow(3).sum().backward()
+    v = torch.linalg.eigh(want)[1]
+    (v[..., -2:] if largest else v[..., :2]).abs().pow(3).sum().backward()
+    turned = [x.grad + x.grad.mH for x in (got, want)]
+    torch.testing.assert_close(*turned, rtol=1e-4, atol=1e-4)
+    with pytest.raises(UnsupportedError, match="leave B out"):
+        bc.lobpcg(torch.tensor(h).requires_grad_(), 2, torch.tensor(s), niter=2)[0].sum().backward()
 
 
 @pytest.mark.parametrize("dtype", ["float32", *DOUBLE])
