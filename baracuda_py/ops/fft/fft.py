@@ -108,7 +108,7 @@ class FftPlan(Plan):
     value_policy = "a NaN or an infinity reaches its own transform alone, where it makes numbers NaN or infinite"
     variants = (
         Variant(
-            "stockham", _in_shared_memory, STOCKHAM, WHOLE, elements=COMPLEX, guarantee=INVARIANT,
+            "stockham", _in_shared_memory, STOCKHAM, WHOLE, elements=COMPLEX, guarantee=INVARIANT, may_spill=True,
         ),
         Variant(
             "cufft", _geometry, SOURCE, OF_COMPLEX, elements=COMPLEX, backend=BackendKind.CUFFT, guarantee=GUARANTEE,

@@ -67,7 +67,7 @@ class FftBackwardPlan(Plan):
     value_policy = FftPlan.value_policy
     variants = (
         Variant(
-            "stockham", _in_shared_memory, STOCKHAM, WHOLE, elements=COMPLEX, guarantee=INVARIANT,
+            "stockham", _in_shared_memory, STOCKHAM, WHOLE, elements=COMPLEX, guarantee=INVARIANT, may_spill=True,
         ),
         Variant(
             "cufft", _geometry, SOURCE, OF_COMPLEX, elements=COMPLEX, backend=BackendKind.CUFFT, guarantee=GUARANTEE,

@@ -68,7 +68,7 @@ class IrfftBackwardPlan(Plan):
     value_policy = IrfftPlan.value_policy
     variants = (
         Variant(
-            "stockham", _in_shared_memory, STOCKHAM, TO_HALF, elements=REALS, guarantee=INVARIANT,
+            "stockham", _in_shared_memory, STOCKHAM, TO_HALF, elements=REALS, guarantee=INVARIANT, may_spill=True,
         ),
         Variant(
             "cufft", _geometry, SOURCE, OF_PARTS, elements=PARTS, backend=BackendKind.CUFFT, guarantee=GUARANTEE,

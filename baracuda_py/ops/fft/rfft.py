@@ -133,7 +133,7 @@ class RfftPlan(Plan):
     value_policy = "a NaN or an infinity reaches its own transform alone, where it makes numbers NaN or infinite"
     variants = (
         Variant(
-            "stockham", _in_shared_memory, STOCKHAM, TO_HALF, elements=REALS, guarantee=INVARIANT,
+            "stockham", _in_shared_memory, STOCKHAM, TO_HALF, elements=REALS, guarantee=INVARIANT, may_spill=True,
         ),
         Variant(
             "cufft", _geometry, SOURCE, OF_PARTS, elements=PARTS, backend=BackendKind.CUFFT, guarantee=GUARANTEE,

@@ -68,7 +68,7 @@ class RfftBackwardPlan(Plan):
     value_policy = RfftPlan.value_policy
     variants = (
         Variant(
-            "stockham", _in_shared_memory, STOCKHAM, FROM_HALF, elements=REALS, guarantee=INVARIANT,
+            "stockham", _in_shared_memory, STOCKHAM, FROM_HALF, elements=REALS, guarantee=INVARIANT, may_spill=True,
         ),
         Variant(
             "cufft", _geometry, SOURCE, OF_PARTS, elements=PARTS, backend=BackendKind.CUFFT, guarantee=GUARANTEE,
