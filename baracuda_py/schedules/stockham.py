@@ -16,7 +16,7 @@ from typing import Any
 from ..core.element import FLOATS, HALVES, ElementKind
 from ..core.params import Params
 from ..core.tensor import AXES, View, merge_axes, pad
-from ..core.variant import Geometry, Kernel, Problem, Step
+from ..core.variant import Geometry, Kernel, Problem, Step, aligned
 from .in_library import Place, Steps, sequence
 from .map import divider
 
@@ -255,6 +255,6 @@ def stockham_half(p: Problem, x: str, y: str, axes: Sequence[int], factor: float
         for axis in reversed(order):
             strides[axis], step = step, step * view.shape[axis]
         piece = Place("", 0, View(0, view.shape, tuple(strides), view.element))
-        before, workspace, source = _over(piece, source, more, 1.0, True), view.nbytes, piece
+        before, workspace, source = _over(piece, source, more, 1.0, True), aligned(view.nbytes), piece
     last = _line("half", target, source, axes[-1], n, factor, 0.5 if halved else 1.0)
     return _whole(sequence(before, last), workspace)

@@ -1,7 +1,9 @@
-// stockham_whole    y[k] = factor sum over j of x[j] exp(-+2 pi i j k / n), x and y complex.
-// stockham_real     the half y[0 ... n / 2] of that of real numbers x, between its ends times `between`.
-// stockham_half     the real y that such a half x belongs to: of x[0], and of x[n / 2] for an even n, the real part counts;
-//                   what is between them is multiplied by `between` first.
+// stockham    Fourier transforms of whole batches along one axis, complex, from real numbers and to them:
+//
+// whole    y[k] = factor sum over j of x[j] exp(-+2 pi i j k / n), x and y complex.
+// real     the half y[0 ... n / 2] of that of real numbers x, between its ends times `between`.
+// half     the real y that such a half x belongs to: of x[0], and of x[n / 2] for an even n, the real part counts; what
+//          is between them is multiplied by `between` first.
 //
 // Schedule stockham (stockham.cuh). An even number n of real numbers are n / 2 complex ones, whose transform Z gives, with
 // z = Z[k] and w = conj(Z[n / 2 - k]), y[k] = (z + w) / 2 + exp(-2 pi i k / n) (z - w) / 2i; and back. An odd number are

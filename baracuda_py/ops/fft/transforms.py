@@ -85,8 +85,10 @@ def drawn(draw: Any, each: int = 1) -> dict[str, Any]:
     """
     more = {"norm": draw.choice(NORMS), "element": draw.element}
     if draw.rarely():
-        n, last = each * draw.choice((210, 2048, 8192, 16384)), draw.flag()
-        return {"shape": (2, n) if last else (n, 2), "axis": (int(last),), **more}
+        n, way = draw.choice((210, 1024, 2048, 8192, 16384)), draw.integer(0, 2)
+        if way == 2 and draw.element not in HALVES:  # the long axis is not the halved one
+            return {"shape": (n, 2), "axis": (0, 1), **more}
+        return {"shape": (each * n, 2) if way else (2, each * n), "axis": (0 if way else 1,), **more}
     shape = tuple(draw.sizes(1, 2, 3, 4, 5, 7, 8, 16, 11) for _ in range(draw.integer(1, 4)))
     axis = [a for a in range(len(shape)) if draw.flag()][:MOST] or [draw.integer(0, len(shape) - 1)]
     if draw.flag():
