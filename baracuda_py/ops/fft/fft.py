@@ -1,4 +1,7 @@
-"""fft: the discrete Fourier transform of complex numbers over one to three axes, and its inverse, by cuFFT."""
+"""fft: the discrete Fourier transform of complex numbers over one to three axes, and its inverse.
+
+Lengths that a block holds are one launch an axis, in shared memory; others are cuFFT's.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,8 @@ from ...calls.functional import functional
 from ...core.benchmark import EAGER, Benchmark
 from ...core.element import COMPLEX
 from ...schedules.fourier import OF_COMPLEX, SOURCE, complex_geometry
-from .transforms import GUARANTEE, NORMS, check_axes, drawn, error, factor_of, numbers
+from ...schedules.stockham import WHOLE, SOURCE as STOCKHAM, stockham_complex
+from .transforms import GUARANTEE, INVARIANT, NORMS, check_axes, drawn, error, factor_of, numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +78,10 @@ def _geometry(p: Problem) -> Geometry | str:
     return complex_geometry(p, "x", "y", p.desc.axis, p.desc.factor, p.desc.inverse)
 
 
+def _in_shared_memory(p: Problem) -> Geometry | str:
+    return stockham_complex(p, "x", "y", p.desc.axis, p.desc.factor, p.desc.inverse)
+
+
 def in_torch(torch: Any, desc: FftDescriptor, *, x: Any) -> Any:
     """torch.fft.fftn and ifftn."""
     call = torch.fft.ifftn if desc.inverse else torch.fft.fftn
@@ -83,9 +91,12 @@ def in_torch(torch: Any, desc: FftDescriptor, *, x: Any) -> Any:
 class FftPlan(Plan):
     """y[k] = factor Σ x[j] exp(∓2πi j·k / n) over one to three axes of complex numbers (torch.fft.fftn, ifftn).
 
-    complex64 and complex128. One plan of cuFFT, whose work area is the plan's workspace; operands whose axes cuFFT does
-    not take as they lie are copied by the way, and so is what a norm multiplies, once. The order of sums is cuFFT's,
-    and may depend on the batch. The error of a transform over N elements is at most 2 eps log2(2 N) of its norm.
+    complex64 and complex128. Powers of two to 16384 (8192 of complex128) and products of 2, 3, 5 and 7 that a block
+    holds are one launch an axis, in shared memory: whatever the strides, without workspace, and a transform has the
+    bits that it has alone. Others are one plan of cuFFT, whose work area is the plan's workspace: operands whose axes
+    it does not take as they lie are copied by the way, and so is what a norm multiplies, once; the order of sums is
+    cuFFT's, and may depend on the batch. The error of a transform over N elements is at most 2 eps log2(2 N) of its
+    norm.
     """
 
     op = "fft.fft"
@@ -97,12 +108,20 @@ class FftPlan(Plan):
     value_policy = "a NaN or an infinity reaches its own transform alone, where it makes numbers NaN or infinite"
     variants = (
         Variant(
+            "stockham", _in_shared_memory, STOCKHAM, WHOLE, elements=COMPLEX, guarantee=INVARIANT, may_spill=True,
+        ),
+        Variant(
             "cufft", _geometry, SOURCE, OF_COMPLEX, elements=COMPLEX, backend=BackendKind.CUFFT, guarantee=GUARANTEE,
             missing=CUFFT.unavailable,
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)
     benchmarks = (
+        *(
+            Benchmark(f"[{(1 << 23) // n}, {n}] complex64", shape=((1 << 23) // n, n), axis=(1,), element="complex64",
+                      target=0.85, peers=(EAGER,))
+            for n in (256, 1024, 4096, 16384)
+        ),
         Benchmark("[65536, 1024] complex64", shape=(1 << 16, 1024), axis=(1,), element="complex64", target=None,
                   peers=(EAGER,)),
         Benchmark("[64, 1024, 1024] complex64, two axes", shape=(64, 1024, 1024), axis=(1, 2), element="complex64",
@@ -111,7 +130,7 @@ class FftPlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> FftDescriptor:
-        return FftDescriptor(**drawn(draw), inverse=draw.flag(), element=draw.element)
+        return FftDescriptor(**drawn(draw), inverse=draw.flag())
 
     @classmethod
     def flops(cls, desc: Any) -> int:

@@ -15,8 +15,9 @@ from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.element import COMPLEX
 from ...schedules.fourier import OF_COMPLEX, SOURCE, complex_geometry
+from ...schedules.stockham import WHOLE, SOURCE as STOCKHAM, stockham_complex
 from .fft import FftDescriptor, FftPlan
-from .transforms import GUARANTEE, drawn, error, numbers
+from .transforms import GUARANTEE, INVARIANT, drawn, error, numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,10 @@ def _geometry(p: Problem) -> Geometry | str:
     return complex_geometry(p, "dy", "dx", p.desc.axis, p.desc.factor, not p.desc.inverse)
 
 
+def _in_shared_memory(p: Problem) -> Geometry | str:
+    return stockham_complex(p, "dy", "dx", p.desc.axis, p.desc.factor, not p.desc.inverse)
+
+
 class FftBackwardPlan(Plan):
     """dx = factor Σ dy[k] exp(±2πi j·k / n): the adjoint of `FftPlan`, of whose bounds it has the same."""
 
@@ -61,6 +66,9 @@ class FftBackwardPlan(Plan):
     residual = staticmethod(residual)
     value_policy = FftPlan.value_policy
     variants = (
+        Variant(
+            "stockham", _in_shared_memory, STOCKHAM, WHOLE, elements=COMPLEX, guarantee=INVARIANT, may_spill=True,
+        ),
         Variant(
             "cufft", _geometry, SOURCE, OF_COMPLEX, elements=COMPLEX, backend=BackendKind.CUFFT, guarantee=GUARANTEE,
             missing=CUFFT.unavailable,
@@ -80,7 +88,7 @@ class FftBackwardPlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> FftBackwardDescriptor:
-        return FftBackwardDescriptor(**drawn(draw), inverse=draw.flag(), element=draw.element)
+        return FftBackwardDescriptor(**drawn(draw), inverse=draw.flag())
 
     flops = FftPlan.flops
 

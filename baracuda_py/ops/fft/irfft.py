@@ -1,4 +1,7 @@
-"""irfft: the real inverse of half a Fourier transform over one to three axes, by cuFFT."""
+"""irfft: the real inverse of half a Fourier transform over one to three axes.
+
+Lengths that a block holds are one launch an axis, in shared memory; others are cuFFT's.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,9 @@ from ...core import (
 from ...calls.functional import functional
 from ...core.benchmark import EAGER, Benchmark
 from ...schedules.fourier import OF_PARTS, PARTS, SOURCE, hermitian_geometry
+from ...schedules.stockham import FROM_HALF, REALS, SOURCE as STOCKHAM, stockham_half
 from .rfft import HalfDescriptor
-from .transforms import GUARANTEE, drawn, error, factor_of, numbers
+from .transforms import GUARANTEE, INVARIANT, drawn, error, factor_of, numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,13 +61,20 @@ def _geometry(p: Problem) -> Geometry | str:
     return hermitian_geometry(p, "x", "y", p.desc.axis, p.desc.factor, halved=False)
 
 
+def _in_shared_memory(p: Problem) -> Geometry | str:
+    return stockham_half(p, "x", "y", p.desc.axis, p.desc.factor, halved=False)
+
+
 class IrfftPlan(Plan):
     """y[j] = factor Σ x[k] exp(2πi j·k / n), x taken on by its mirrored conjugates (torch.fft.irfftn).
 
-    float32 and float64, of complex64 and complex128. Where x must be its own mirror image, at 0 and, for an even n, at
-    n / 2 of the halved axis, only that part of it counts: of one axis, the real part. One plan of cuFFT, whose work
-    area is the plan's workspace; over several axes it works on a copy of x. The order of sums is cuFFT's, and may
-    depend on the batch. The error of a transform over N elements is at most 2 eps log2(2 N) of its norm.
+    float32 and float64, of complex64 and complex128, and of one axis float16 and bfloat16, of complex64, computed in
+    float32. Where x must be its own mirror image, at 0 and, for an even n, at n / 2 of the halved axis, only that
+    part of it counts: of one axis, the real part. Lengths that a block holds, twice those of `FftPlan` where they are
+    even, are one launch an axis, in shared memory, all but the last one to the workspace; a transform then has the
+    bits that it has alone. Others are one plan of cuFFT, whose work area is the plan's workspace: over several axes
+    it works on a copy of x; the order of sums is cuFFT's, and may depend on the batch. The error of a transform over
+    N elements is at most 2 eps log2(2 N) of its norm.
     """
 
     op = "fft.irfft"
@@ -75,11 +86,15 @@ class IrfftPlan(Plan):
     value_policy = "a NaN or an infinity reaches its own transform alone, where it makes numbers NaN or infinite"
     variants = (
         Variant(
+            "stockham", _in_shared_memory, STOCKHAM, FROM_HALF, elements=REALS, guarantee=INVARIANT, may_spill=True,
+        ),
+        Variant(
             "cufft", _geometry, SOURCE, OF_PARTS, elements=PARTS, backend=BackendKind.CUFFT, guarantee=GUARANTEE,
             missing=CUFFT.unavailable,
         ),
     )  # fmt: skip
     benchmarks = (
+        Benchmark("[16384, 1024] bfloat16", shape=(1 << 14, 1024), axis=(1,), element="bfloat16", peers=()),
         Benchmark("[65536, 1024] float32", shape=(1 << 16, 1024), axis=(1,), element="float32", target=None,
                   peers=(EAGER,)),
     )  # fmt: skip
@@ -87,11 +102,12 @@ class IrfftPlan(Plan):
     @staticmethod
     def torch(torch: Any, desc: IrfftDescriptor, *, x: Any) -> Any:
         """torch.fft.irfftn."""
-        return torch.fft.irfftn(x, desc.lengths, dim=desc.axis, norm=desc.norm)
+        made = torch.fft.irfftn(x, desc.lengths, dim=desc.axis, norm=desc.norm)
+        return made.to(getattr(torch, str(desc.element)))
 
     @staticmethod
     def case(draw: Any) -> IrfftDescriptor:
-        return IrfftDescriptor(**drawn(draw), element=draw.element)
+        return IrfftDescriptor(**drawn(draw, 2))
 
     @classmethod
     def flops(cls, desc: Any) -> int:

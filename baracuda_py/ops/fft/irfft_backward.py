@@ -14,8 +14,10 @@ from ...core import Args, Array, BackendKind, Geometry, Plan, Problem, Variant, 
 from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...schedules.fourier import OF_PARTS, PARTS, SOURCE, real_geometry
+from ...schedules.stockham import REALS, TO_HALF, SOURCE as STOCKHAM, stockham_real
 from .irfft import IrfftDescriptor, IrfftPlan
-from .transforms import GUARANTEE, between, drawn, error, reals, weighted
+from .rfft import widened
+from .transforms import GUARANTEE, INVARIANT, between, drawn, error, reals, weighted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +49,10 @@ def _geometry(p: Problem) -> Geometry | str:
     return real_geometry(p, "dy", "dx", p.desc.axis, p.desc.factor, doubled=True)
 
 
+def _in_shared_memory(p: Problem) -> Geometry | str:
+    return stockham_real(p, "dy", "dx", p.desc.axis, p.desc.factor, doubled=True)
+
+
 class IrfftBackwardPlan(Plan):
     """dx of `IrfftPlan`, its adjoint as PyTorch pairs complex numbers: dx = factor w[k] Σ dy[j] exp(-2πi j·k / n).
 
@@ -62,6 +68,9 @@ class IrfftBackwardPlan(Plan):
     value_policy = IrfftPlan.value_policy
     variants = (
         Variant(
+            "stockham", _in_shared_memory, STOCKHAM, TO_HALF, elements=REALS, guarantee=INVARIANT, may_spill=True,
+        ),
+        Variant(
             "cufft", _geometry, SOURCE, OF_PARTS, elements=PARTS, backend=BackendKind.CUFFT, guarantee=GUARANTEE,
             missing=CUFFT.unavailable,
         ),
@@ -73,12 +82,12 @@ class IrfftBackwardPlan(Plan):
     @staticmethod
     def torch(torch: Any, desc: IrfftBackwardDescriptor, *, dy: Any) -> Any:
         """torch's transform, of which each element between the ends stands for its mirror image, too."""
-        made = torch.fft.rfftn(dy, dim=desc.axis)
+        made = torch.fft.rfftn(widened(dy), dim=desc.axis)
         return weighted(torch, made, desc.axis[-1], desc.lengths[-1], 2.0) * desc.factor
 
     @staticmethod
     def case(draw: Any) -> IrfftBackwardDescriptor:
-        return IrfftBackwardDescriptor(**drawn(draw), element=draw.element)
+        return IrfftBackwardDescriptor(**drawn(draw, 2))
 
     flops = IrfftPlan.flops
 

@@ -10,15 +10,16 @@ import numpy as np
 from ...core import Array, registry
 from ...core.arrays import read
 from ...core.checked import INT64, MAX_AXES, shown, whole, wholes
-from ...core.element import COMPLEX
+from ...core.element import COMPLEX, HALVES, ElementKind
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.views import broadcast, shape_of
 from ...schedules.fourier import PARTS
+from ...schedules.stockham import REALS
 from ..layout.axes import places
 from ..layout.views import part
 from .fft import _fft
 from .irfft import _irfft
-from .rfft import _rfft
+from .rfft import _rfft, alone
 from .transforms import MOST, NORMS
 
 SWAPPED = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
@@ -75,13 +76,13 @@ def _sized(x: Array, axes: Sequence[int], lengths: Sequence[int | None], more: d
 
 
 def _refuse(x: Array, name: str, complex_too: bool) -> Any:
-    """The element of x, which must be one of cuFFT's."""
+    """The element of x, which must be one that is transformed."""
     element = read(x, "x").element
-    if element in PARTS or (complex_too and element in COMPLEX):
+    if element in (PARTS if complex_too else REALS) or (complex_too and element in COMPLEX):
         return element
     if element.is_complex:
         raise UnsupportedError(f"{name} takes real numbers, got x of {element}: take its real(x) or imag(x)")
-    many = "float32, float64, complex64 or complex128" if complex_too else "float32 or float64"
+    many = "float32, float64, complex64 or complex128" if complex_too else "a float"
     raise UnsupportedError(f'{name} takes x of {many}, got {element}: give cast(x, "float32")')
 
 
@@ -116,12 +117,17 @@ def to_complex(
 def to_half(name: str, x: Array, found: Any, norm: str, out: Any, stream: Any, preference: Any) -> Array:
     """Real to half a spectrum."""
     (axes, lengths), more = found, {"stream": stream, "preference": preference}
-    _refuse(x, name, False)
+    element = _refuse(x, name, False)
     x = _sized(x, axes, lengths, more)
-    if len(axes) <= MOST:
+    together = MOST
+    if element in HALVES:
+        together = 1
+        if not alone([shape_of(x, "x")[axes[-1]]], element):
+            x, together = registry.public("cast")(x, ElementKind.F32, **more), MOST
+    if len(axes) <= together:
         return _rfft(x, axis=axes, norm=norm, out=out, **more)
-    x = _rfft(x, axis=axes[-MOST:], norm=norm, **more)
-    return _by_passes(x, axes[:-MOST], False, norm, out, more)
+    x = _rfft(x, axis=axes[-together:], norm=norm, **more)
+    return _by_passes(x, axes[:-together], False, norm, out, more)
 
 
 def to_real(
@@ -139,9 +145,11 @@ def to_real(
     x = _complex(_sized(x, axes, (*lengths[:-1], n // 2 + 1), more), name, more)
     if conjugate:
         x = registry.public("conj")(x, **more)
-    if len(axes) > MOST:
-        x, axes = _by_passes(x, axes[:-MOST], True, norm, None, more), axes[-MOST:]
+    part_of, together = read(x, "x").element.part, MOST
+    if out is not None and read(out, "out").element in HALVES and part_of is ElementKind.F32:
+        part_of, together = read(out, "out").element, 1
+    if len(axes) > together:
+        x, axes = _by_passes(x, axes[:-together], True, norm, None, more), axes[-together:]
     shape = list(shape_of(x, "x"))
     shape[last] = n
-    part_of = read(x, "x").element.part
     return _irfft(x, shape=tuple(shape), axis=axes, norm=norm, element=part_of, out=out, **more)

@@ -14,8 +14,9 @@ from ...core import Args, Array, BackendKind, Geometry, Plan, Problem, Variant, 
 from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...schedules.fourier import OF_PARTS, PARTS, SOURCE, hermitian_geometry
+from ...schedules.stockham import FROM_HALF, REALS, SOURCE as STOCKHAM, stockham_half
 from .rfft import RfftDescriptor, RfftPlan
-from .transforms import GUARANTEE, between, drawn, error, numbers, weighted
+from .transforms import GUARANTEE, INVARIANT, between, drawn, error, numbers, weighted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +49,10 @@ def _geometry(p: Problem) -> Geometry | str:
     return hermitian_geometry(p, "dy", "dx", p.desc.axis, p.desc.factor, halved=True)
 
 
+def _in_shared_memory(p: Problem) -> Geometry | str:
+    return stockham_half(p, "dy", "dx", p.desc.axis, p.desc.factor, halved=True)
+
+
 class RfftBackwardPlan(Plan):
     """dx of `RfftPlan`, its adjoint as PyTorch pairs complex numbers: dx = factor Re Σ dy[k] exp(2πi j·k / n).
 
@@ -63,6 +68,9 @@ class RfftBackwardPlan(Plan):
     value_policy = RfftPlan.value_policy
     variants = (
         Variant(
+            "stockham", _in_shared_memory, STOCKHAM, FROM_HALF, elements=REALS, guarantee=INVARIANT, may_spill=True,
+        ),
+        Variant(
             "cufft", _geometry, SOURCE, OF_PARTS, elements=PARTS, backend=BackendKind.CUFFT, guarantee=GUARANTEE,
             missing=CUFFT.unavailable,
         ),
@@ -75,11 +83,12 @@ class RfftBackwardPlan(Plan):
     def torch(torch: Any, desc: RfftBackwardDescriptor, *, dy: Any) -> Any:
         """torch's inverse, of which each pair of mirrored elements has one share."""
         shared = weighted(torch, dy, desc.axis[-1], desc.lengths[-1], 0.5)
-        return torch.fft.irfftn(shared, desc.lengths, dim=desc.axis, norm="forward") * desc.factor
+        made = torch.fft.irfftn(shared, desc.lengths, dim=desc.axis, norm="forward") * desc.factor
+        return made.to(getattr(torch, str(desc.element)))
 
     @staticmethod
     def case(draw: Any) -> RfftBackwardDescriptor:
-        return RfftBackwardDescriptor(**drawn(draw), element=draw.element)
+        return RfftBackwardDescriptor(**drawn(draw, 2))
 
     flops = RfftPlan.flops
 

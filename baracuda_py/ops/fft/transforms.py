@@ -10,11 +10,13 @@ import numpy as np
 
 from ...core import Backward, Guarantee
 from ...core.args import finite_only
+from ...core.element import HALVES
 from ...core.errors import InvalidProblemError
 
 NORMS = ("backward", "ortho", "forward")
 MOST = 3  # axes of a plan
 GUARANTEE = Guarantee(Backward(2.0), order="cufft")
+INVARIANT = Guarantee(Backward(2.0), batch_invariant=True)
 
 
 def check_axes(axis: Sequence[int], shape: Sequence[int]) -> None:
@@ -76,12 +78,23 @@ def reals(rng: np.random.Generator, desc: Any, shape: tuple[int, ...]) -> Any:
     return rng.standard_normal(shape)
 
 
-def drawn(draw: Any) -> dict[str, Any]:
-    """One to three axes in any order among others; lengths 1, primes, powers of two, odd and even ones."""
-    shape = tuple(draw.sizes(1, 2, 3, 4, 5, 7, 8, 16) for _ in range(draw.integer(1, 4)))
+def drawn(draw: Any, each: int = 1) -> dict[str, Any]:
+    """One to three axes in any order among others; lengths 1, primes, powers of two, odd and even ones.
+
+    each: numbers of an operand that are one complex number of a long transform.
+    """
+    more = {"norm": draw.choice(NORMS), "element": draw.element}
+    if draw.rarely():
+        n, way = draw.choice((210, 1024, 2048, 8192, 16384)), draw.integer(0, 2)
+        if way == 2 and draw.element not in HALVES:  # the long axis is not the halved one
+            return {"shape": (n, 2), "axis": (0, 1), **more}
+        return {"shape": (each * n, 2) if way else (2, each * n), "axis": (0 if way else 1,), **more}
+    shape = tuple(draw.sizes(1, 2, 3, 4, 5, 7, 8, 16, 11) for _ in range(draw.integer(1, 4)))
     axis = [a for a in range(len(shape)) if draw.flag()][:MOST] or [draw.integer(0, len(shape) - 1)]
     if draw.flag():
         axis.reverse()
+    if draw.element in HALVES:  # one axis, without cuFFT
+        axis, shape = axis[:1], tuple(12 if n == 11 else n for n in shape)
     if draw.rarely():
         shape = tuple(n if a in axis else 0 for a, n in enumerate(shape))
-    return {"shape": shape, "axis": tuple(axis), "norm": draw.choice(NORMS)}
+    return {"shape": shape, "axis": tuple(axis), **more}

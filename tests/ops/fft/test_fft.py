@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bc
-from baracuda_py.core import PlanPreference
+from baracuda_py.core import BackendKind, ElementKind, PlanPreference
 from baracuda_py.core.errors import InvalidProblemError, UnsupportedError
 from baracuda_py.ops.fft.fft import FftPlan
 from baracuda_py.ops.fft.fft_backward import FftBackwardPlan
@@ -18,6 +18,7 @@ from baracuda_py.ops.fft.irfft_backward import IrfftBackwardPlan
 from baracuda_py.ops.fft.rfft import RfftPlan
 from baracuda_py.ops.fft.rfft_backward import RfftBackwardPlan
 from baracuda_py.ops.fft.transforms import NORMS
+from baracuda_py.schedules.stockham import reaches
 from baracuda_py.testing.draw import fill
 from baracuda_py.testing.emulated import emulate
 from baracuda_py.testing.emulator import emulated_device
@@ -27,6 +28,7 @@ from baracuda_py.testing.places import call
 
 PLANS = (FftPlan, RfftPlan, IrfftPlan, FftBackwardPlan, RfftBackwardPlan, IrfftBackwardPlan)
 LENGTHS = (1, 2, 3, 4, 5, 8, 9, 16, 17, 31, 64, 97, 128, 210)
+ROWS = (BackendKind.BESPOKE, BackendKind.CUFFT)
 COMPLEX, REAL = ("fft", "ifft", "irfft", "hfft"), ("rfft", "ihfft")
 
 
@@ -46,21 +48,25 @@ def matrix(n: int, sign: int = -1) -> np.ndarray:
     return np.exp(sign * 2j * np.pi / n * (np.outer(np.arange(n), np.arange(n)) % n))
 
 
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.value)
 @pytest.mark.parametrize("n", LENGTHS)
-def test_definition(n: int, place: str) -> None:
-    """Sums written out, of complex and of real numbers and back, of each norm."""
+def test_definition(n: int, row: BackendKind, place: str) -> None:
+    """Sums written out, of complex and of real numbers and back, of each norm, by our rows and by cuFFT's."""
+    if not reaches(n, ElementKind.C128, False) if row is ROWS[0] else place != "emulator":
+        pytest.skip("the other row")
+    chosen = PlanPreference(prefer_backend=row) if place == "emulator" else None
     z, x = some(3, n), some(3, n, real=True)
     for norm, forth, back in (("backward", 1, 1 / n), ("ortho", n**-0.5, n**-0.5), ("forward", 1 / n, 1)):
         more: dict[str, Any] = {"shape": (3, n), "axis": 1, "norm": norm}
         for inverse, sign, factor in ((False, -1, forth), (True, 1, back)):
             desc = FftPlan.descriptor(**more, inverse=inverse, element="complex128")
-            got = call(FftPlan, desc, {"y"}, place, x=z)["y"]
+            got = call(FftPlan, desc, {"y"}, place, chosen, x=z)["y"]
             np.testing.assert_allclose(got, factor * z @ matrix(n, sign), rtol=1e-11, atol=1e-11 * n)
         desc = RfftPlan.descriptor(**more, element="float64")
-        half = call(RfftPlan, desc, {"y"}, place, x=x)["y"]
+        half = call(RfftPlan, desc, {"y"}, place, chosen, x=x)["y"]
         np.testing.assert_allclose(half, (forth * x @ matrix(n))[:, : n // 2 + 1], rtol=1e-11, atol=1e-11 * n)
         desc = IrfftPlan.descriptor(**more, element="float64")
-        np.testing.assert_allclose(call(IrfftPlan, desc, {"y"}, place, x=half)["y"], x, rtol=1e-11, atol=1e-11)
+        np.testing.assert_allclose(call(IrfftPlan, desc, {"y"}, place, chosen, x=half)["y"], x, rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 6])
@@ -76,9 +82,10 @@ def test_what_is_not_hermitian(n: int, axis: tuple[int, ...], place: str) -> Non
 
 
 @pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.value)
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.__name__)
 @pytest.mark.parametrize("axis", [(0,), (2,), (0, 1), (2, 0), (1, 2), (2, 1), (0, 1, 2), (1, 2, 0)], ids=str)
-def test_layouts(plan: Any, axis: tuple[int, ...]) -> None:
+def test_layouts(plan: Any, axis: tuple[int, ...], row: BackendKind) -> None:
     """Operands permuted, padded, backwards, spread: within the bound, nothing touched beyond, inputs as they were."""
     placed = [
         Placement(), Placement("permuted", order=(2, 0, 1)), Placement("permuted", order=(0, 1, 2), pads=(0, 1, 3)),
@@ -95,7 +102,7 @@ def test_layouts(plan: Any, axis: tuple[int, ...]) -> None:
             held, source = ready.laid[name], ready.case.arrays.get(name)
             array = np.empty(held.view.shape, held.view.dtype) if source is None else source
             ready.laid[name] = lay_out(array, layout, 0xFF if source is None else None)
-        emulate(plan(desc, PlanPreference(), emulated_device(9.0)), ready)
+        emulate(plan(desc, PlanPreference(prefer_backend=row), emulated_device(9.0)), ready)
 
 
 def test_nothing_to_transform(place: str) -> None:
@@ -194,9 +201,15 @@ def test_gradients_as_torch_and_jax_pair_them() -> None:
 
 def test_what_is_refused() -> None:
     half = np.zeros((2, 4), np.float16)
-    for name in COMPLEX + REAL:
+    for name in COMPLEX:
         with pytest.raises(UnsupportedError, match=r'cast\(x, "float32"\)'):
             getattr(bc, name)(half)
+    for name in REAL:
+        with pytest.raises(UnsupportedError, match=r'cast\(x, "float32"\)'):
+            getattr(bc, name)(half.astype(np.int32))
+    for shape, axis in (((2, 4), (0, 1)), ((2, 22), (1,))):  # cuFFT's, which takes no 16-bit numbers
+        with pytest.raises(UnsupportedError, match="over one axis"):
+            RfftPlan.descriptor(shape=shape, axis=axis, element="float16")
     with pytest.raises(UnsupportedError, match="real"):
         bc.rfft(some(2, 4))
     with pytest.raises(InvalidProblemError, match="norm"):
