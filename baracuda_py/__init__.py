@@ -14,7 +14,14 @@ from ._exports import EXPORTS
 
 __version__ = "0.1.0"
 __all__ = ["__version__", *EXPORTS]
-_PACKAGES = ("jax", "linalg", "nn", "serving", "weights")  # sub-packages; one needs the framework that it is for
+_PACKAGES = (
+    "jax",
+    "linalg",
+    "nn",
+    "serving",
+    "signal",
+    "weights",
+)  # sub-packages; one needs the framework that it is for
 
 
 def __getattr__(name: str) -> Any:

@@ -16,7 +16,6 @@ from ...expressions.reduce import reduce as reduction
 from ..elementwise.binary_functions import mul, sub
 from ..elementwise.complex_pair import complex as joined
 from ..fft.functions import fft, rfft
-from ..fft.rfft import RfftPlan
 from ..layout.axes import place
 from ..layout.frequencies import fftfreq, rfftfreq
 from ..reduce.detrend import detrend as detrended
@@ -161,8 +160,8 @@ def welch(
     a name or tuple that `get_window` takes, or an array, whose length is then nperseg. nperseg: 256 by default, the
     length of x at most; noverlap: half of it; nfft: the transform's length, with zeros behind. detrend: "constant" or
     "linear" of each window, or False. return_onesided: of a real x half the spectrum, twice but at the ends. scaling:
-    "density", over fs Σ window²; "spectrum", over (Σ window)². average: "mean", or "median" over its bias. Gradients of x
-    and a window that is given.
+    "density", over fs Σ window²; "spectrum", over (Σ window)². average: "mean", or "median" over its bias. Gradients of
+    x and a window that is given.
     """
     options = {"stream": stream, "preference": preference}
     cutting = (window, nperseg, noverlap, nfft, return_onesided)
@@ -177,7 +176,8 @@ def periodogram(
 ) -> Any:  # fmt: skip
     """(f, power): |transform|² of x as one window (scipy.signal.periodogram).
 
-    nfft: the transform's length, to which x is cut, or filled with zeros behind the window. The rest is that of `welch`.
+    nfft: the transform's length, to which x is cut, or filled with zeros behind the window. The rest is that of
+    `welch`.
     """
     options = {"stream": stream, "preference": preference}
     at = place(axis, len(shape_of(x, "x")))
