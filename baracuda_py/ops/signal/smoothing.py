@@ -140,13 +140,13 @@ def _over_whole(b: Any, a: Any, points: int, whole_circle: bool, out: Any, optio
 
 @entry(FftPlan, inverse=False)
 def freqz(
-    b: Array, a: Array | None = None, n: int = 512, whole_circle: bool = False, fs: float = 2 * math.pi, *, out: Any = None,
-    stream: Any = None, preference: Any = None,
+    b: Array, a: Array | None = None, n: int = 512, whole_circle: bool = False, fs: float = 2 * math.pi, *, out: Any =
+    None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """(w, h): the response Σ b[k] e^(-iwk) / Σ a[k] e^(-iwk) of a filter at n frequencies (scipy.signal.freqz).
 
-    b: a vector, float32 or float64; a: one of its element, or Python numbers, 1 by default. w: n frequencies from 0 to below half of
-    fs, or with whole_circle to below fs; h: complex. By Fourier transforms. Gradients of b and a.
+    b: a vector, float32 or float64; a: one of its element, or Python numbers, 1 by default. w: n frequencies from 0 to
+    below half of fs, or with whole_circle to below fs; h: complex. By Fourier transforms. Gradients of b and a.
     """
     options = {"stream": stream, "preference": preference}
     kind = real_kind(b, "freqz")
