@@ -40,7 +40,7 @@ class Windows(NamedTuple):
 
 
 def _cut(
-    x: Any, count: int, window: Any, nperseg: Any, noverlap: Any, nfft: Any, one_side: Any, options: Any
+    x: Any, count: int, options: Any, window: Any, nperseg: Any, noverlap: Any, nfft: Any, one_side: Any
 ) -> Windows:
     named = isinstance(window, (str, tuple, list, int, float))
     if not named:
@@ -140,7 +140,7 @@ def _power(
     (to_f, to_p), rate = each_of(out, 2), _rate(fs)
     at = place(axis, len(shape_of(x, "x")))
     rows, _ = last(x, at)
-    cut = _cut(rows, shape_of(rows, "x")[-1], *cutting, options)
+    cut = _cut(rows, shape_of(rows, "x")[-1], options, *cutting)
     a, b = parts(_spectra(rows, cut, detrend, options), options)
     (made,) = _averaged(("a * a + b * b",), {"a": a, "b": b}, average, options)
     text, held = _weight(rows, cut, scaling, rate, options)
@@ -203,7 +203,7 @@ def _pair(
     at = place(axis, len(shape_of(x, "x")))
     count = max(shape_of(x, "x")[at], shape_of(y, "y")[at])
     (rows, _), (others, _) = last(sized(x, at, count, options), at), last(sized(y, at, count, options), at)
-    cut = _cut(rows, count, *cutting, options)
+    cut = _cut(rows, count, options, *cutting)
     a, b = parts(_spectra(rows, cut, detrend, options), options)
     c, d = (a, b) if x is y else parts(_spectra(others, cut, detrend, options), options)
     return rows, cut, at, {"a": a, "b": b, "c": c, "d": d}
