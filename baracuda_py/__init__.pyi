@@ -23,6 +23,7 @@ from typing import overload
 from . import linalg as linalg
 from . import nn as nn
 from . import serving as serving
+from . import signal as signal
 from . import sparse as sparse
 from . import weights as weights
 
@@ -5764,7 +5765,7 @@ def filtfilt(b: Array, a: Array, x: Array, axis: int = -1, padtype: str | None =
     """A filter there and back, which delays nothing: `lfilter` of x, and of that from its end (scipy.signal.filtfilt)."""
 def flattop(n: int, *, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
     """The window of five cosines with a flat top, which reads amplitudes (scipy.signal.windows.flattop)."""
-def freqz(b: Array, a: Any = ..., n: int = 512, whole_circle: bool = False, fs: float = 6.283185307179586, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def freqz(b: Array, a: Array | None = None, n: int = 512, whole_circle: bool = False, fs: float = 6.283185307179586, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(w, h): the response Σ b[k] e^(-iwk) / Σ a[k] e^(-iwk) of a filter at n frequencies (scipy.signal.freqz)."""
 def general_gaussian(n: int, *, p: float, sig: float, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
     """exp(-½ |x / sig|^2p), x the distance from the middle (scipy.signal.windows.general_gaussian)."""

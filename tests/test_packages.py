@@ -32,6 +32,7 @@ PACKAGES = {  # lowest first
     "help": "What `help` shows of a function.",
     "named_plans": "Further names of some kinds of plans.",
     "linalg": "The names of linear algebra.",
+    "signal": "The names of signal processing.",
     "nn": "PyTorch's spellings of functions.",
     "sparse": "Sparse matrices: formats, conversions, products.",
     "serving": "What a serving loop needs around the ops: pages, prefixes, batches.",

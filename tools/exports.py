@@ -267,7 +267,8 @@ def render() -> dict[Path, str]:
     used = "import builtins\n" + "".join(f"from {where} import {name}\n" for name, where in STUB.items())
     imports, written = sections(sorted(classes)), sections([*made, *functions])
     used += "".join(f"from typing import {name}\n" for name in ("Protocol", "TypeVar", "overload"))
-    inner = "".join(f"from . import {name} as {name}\n" for name in ("linalg", "nn", "serving", "sparse", "weights"))
+    names = ("linalg", "nn", "serving", "signal", "sparse", "weights")
+    inner = "".join(f"from . import {name} as {name}\n" for name in names)
     stub = f"{head}{used}\n{inner}\n{imports}{KIND}\n__version__: str\n\n{written}"
     plain = f"# {MADE}\n# ruff: noqa: I001\n# fmt: off\n"
     by_name = "EXPORTS = dict(sorted(_BY_FAMILY.items()))"

@@ -120,11 +120,12 @@ def _transformed(
 
 
 def _over(name: str, x: Any, type: Any, s: Any, axis: Any, facts: tuple[Any, ...], out: Any, options: Any) -> Any:
+    norm, orthogonalize, sine, inverse = facts
     axes, lengths = several(x, s, axis)
     held = [shape_of(x, "x")[a] if n is None else n for a, n in zip(axes, lengths, strict=True)]
     for place_of, count in zip(axes[:-1], held[:-1], strict=True):
-        x = _transformed(name, x, type, count, place_of, *facts, None, options)
-    return _transformed(name, x, type, held[-1], axes[-1], *facts, out, options)
+        x = _transformed(name, x, type, count, place_of, norm, orthogonalize, sine, inverse, None, options)
+    return _transformed(name, x, type, held[-1], axes[-1], norm, orthogonalize, sine, inverse, out, options)
 
 
 @entry(FftPlan, inverse=False)

@@ -89,10 +89,10 @@ def lfilter(
     """y with a[0] y[t] = Σ_k b[k] x[t - k] - Σ_(k > 0) a[k] y[t - k] along an axis (scipy.signal.lfilter).
 
     x: any shape, float32 or float64. b, a: vectors of x's element, or Python numbers. zi: what the filter holds before
-    the first element, of x's shape with max(len(a), len(b)) - 1 along `axis` (`lfilter_zi`); then the result is (y, zf),
-    zf what it holds behind the last. Windows of x times b are one launch; of one a, behind a[0], `linear_scan` is the
-    other, and of more blocks of 64 outputs are products of matrices: n (64 + p) products and log2(n / 64) small launches,
-    in place of n steps. Its tables are of float64. Gradients of b, a, x and zi.
+    the first element, of x's shape with max(len(a), len(b)) - 1 along `axis` (`lfilter_zi`); then the result is (y,
+    zf), zf what it holds behind the last. Windows of x times b are one launch; of one a, behind a[0], `linear_scan` is
+    the other, and of more blocks of 64 outputs are products of matrices: n (64 + p) products and log2(n / 64) small
+    launches, in place of n steps. Its tables are of float64. Gradients of b, a, x and zi.
     """
     options = {"stream": stream, "preference": preference}
     real_kind(x, "lfilter")
@@ -144,8 +144,8 @@ def filtfilt(
 ) -> Any:  # fmt: skip
     """A filter there and back, which delays nothing: `lfilter` of x, and of that from its end (scipy.signal.filtfilt).
 
-    x is padded by padlen elements, 3 max(len(a), len(b)) by default: "odd", mirrored through its ends; "even", mirrored;
-    "constant"; None, not. Each pass begins at rest (`lfilter_zi`). Gradients of b, a and x.
+    x is padded by padlen elements, 3 max(len(a), len(b)) by default: "odd", mirrored through its ends; "even",
+    mirrored; "constant"; None, not. Each pass begins at rest (`lfilter_zi`). Gradients of b, a and x.
     """
     options = {"stream": stream, "preference": preference}
     real_kind(x, "filtfilt")
@@ -181,8 +181,8 @@ def sosfilt(
 ) -> Any:  # fmt: skip
     """A filter as a cascade of sections of second order, `lfilter` of each (scipy.signal.sosfilt).
 
-    sos: [sections, 6] of x's element, or lists of numbers, b and a of each section. zi: [sections, ...] with 2 in place of
-    x's extent along `axis`; then the result is (y, zf). Gradients of sos, x and zi.
+    sos: [sections, 6] of x's element, or lists of numbers, b and a of each section. zi: [sections, ...] with 2 in place
+    of x's extent along `axis`; then the result is (y, zf). Gradients of sos, x and zi.
     """
     options = {"stream": stream, "preference": preference}
     real_kind(x, "sosfilt")

@@ -57,8 +57,8 @@ def mel_filterbank(
 
     torchaudio.functional.melscale_fbanks. Column j rises from point j of n_mels + 2, which are as far from each other
     in mel, between f_min and f_max in Hz, to 1 at point j + 1, and falls to 0 at point j + 2; row i is the frequency
-    i (sample_rate // 2) / (n_freqs - 1). mel_scale: "htk", 2595 log10(1 + f / 700), or "slaney", linear below 1000 Hz and
-    of logarithms above. norm: "slaney" divides each by half its width in Hz. In float64, rounded once to `element`
+    i (sample_rate // 2) / (n_freqs - 1). mel_scale: "htk", 2595 log10(1 + f / 700), or "slaney", linear below 1000 Hz
+    and of logarithms above. norm: "slaney" divides each by half its width in Hz. In float64, rounded once to `element`
     (float32 by default); three launches.
     """
     rows, columns, rate = whole("n_freqs", n_freqs, 2), whole("n_mels", n_mels, 1), whole("sample_rate", sample_rate, 2)

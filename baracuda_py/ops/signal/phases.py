@@ -75,8 +75,8 @@ def griffin_lim(
 
     x: [..., n_fft // 2 + 1, frames], magnitudes to `power`; the result is [..., n]. window, hop_length and win_length
     are those of `spectrogram`. momentum: of the fast algorithm (Perraudin et al. 2013), 0 for the first. length: of the
-    result, as in `istft`. init: complex numbers of x's shape whose phases are begun with, by default 1; torchaudio draws
-    them. Gradients of x, through all n_iter turns, and window.
+    result, as in `istft`. init: complex numbers of x's shape whose phases are begun with, by default 1; torchaudio
+    draws them. Gradients of x, through all n_iter turns, and window.
     """
     options = {"stream": stream, "preference": preference}
     kind, shape = real_kind(x, "griffin_lim"), shape_of(x, "x")
@@ -92,7 +92,8 @@ def griffin_lim(
     step = whole("hop_length", hop, 1)
     if length is not None and whole("length", length, 1) // step + 1 != shape[-1]:
         raise InvalidProblemError(
-            f"length must give the {shape[-1]} frames of x, {(shape[-1] - 1) * step} to {shape[-1] * step - 1}, got {length}"
+            f"length must give the {shape[-1]} frames of x, {(shape[-1] - 1) * step} to {shape[-1] * step - 1}, "
+            f"got {length}"
         )
     if init is not None and (shape_of(init, "init") != shape or not read(init, "init").element.is_complex):
         raise InvalidProblemError(f"init must be complex, of x's shape {shape}, got {shape_of(init, 'init')}")
@@ -103,10 +104,7 @@ def griffin_lim(
     sizes = formula("x" if exponent == 1 else "sqrt(x)" if exponent == 2 else "x ** p")(
         x=turned(x), **({} if exponent in (1, 2) else {"p": 1 / exponent}), **options
     )
-    if init is None:
-        guess = joined(sizes, zeros_like(sizes), **options)
-    else:
-        guess = scaled(turned(init), sizes, options)
+    guess = scaled(turned(init), sizes, options) if init is not None else joined(sizes, zeros_like(sizes), **options)
     before: Any = None
     for _ in range(turns):
         sound = istft(turned(guess), length=length, **facts, **options)

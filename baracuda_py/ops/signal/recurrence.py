@@ -1,7 +1,7 @@
 """y[t] = f[t] - Σ_k a[k] y[t - k] along the last axis, block by block.
 
-A block of B outputs is the product of its f and the impulse response's triangle, and what the p outputs before the block
-go on to: powers of the companion matrix C, made by doubling. The outputs before each block obey s ← C^B s + c, a
+A block of B outputs is the product of its f and the impulse response's triangle, and what the p outputs before the
+block go on to: powers of the companion matrix C, made by doubling. The outputs before each block obey s ← C^B s + c, a
 recurrence of n / B vectors, which a scan by doubling solves in log2(n / B) products. Tables and that recurrence are of
 float64; products are of the element.
 """
@@ -55,7 +55,7 @@ def _powers(a: Any, order: int, block: int, options: Any) -> tuple[Any, Any]:
 
 
 def _before(ends: Any, power: Any, count: int, options: Any) -> Any:
-    """s of each block from what each block adds to the next, [..., blocks, p]: s[b + 1] = C^B s[b] + ends[b], s[0] = 0."""
+    """s of each block, [..., blocks, p]: s[b + 1] = C^B s[b] + ends[b] from s[0] = 0."""
     rank = len(shape_of(ends, "x"))
 
     def later(x: Any, by: int) -> Any:

@@ -70,7 +70,7 @@ def resample(
 
 
 def _phases(x: Any, taps: Any, step: int, count: int, before: int, out: Any, options: Any) -> Any:
-    """y[q P + r] = Σ_j taps[r, j] x[q step + j - before] of `count` outputs along the last axis, x 0 beyond its ends."""
+    """y[q P + r] = Σ_j taps[r, j] x[q step + j - before], the first `count` outputs; x is 0 beyond its ends."""
     *many, n = shape_of(x, "x")
     phases, width = shape_of(taps, "taps")
     groups = -(-count // phases)
@@ -145,8 +145,8 @@ def resample_poly(
     """x at up / down times its rate, ⌈n up / down⌉ elements, by a filter between (scipy.signal.resample_poly).
 
     x: any shape, float32 or float64, 0 beyond its ends. window: what `get_window` takes, under which the filter is the
-    sinc of the lower rate, of 20 max(up, down) + 1 elements; or an array, the filter itself. Gradients of x and a filter
-    that is given.
+    sinc of the lower rate, of 20 max(up, down) + 1 elements; or an array, the filter itself. Gradients of x and a
+    filter that is given.
     """
     options = {"stream": stream, "preference": preference}
     kind = real_kind(x, "resample_poly")
@@ -180,9 +180,9 @@ def sinc_resample(
 ) -> Any:  # fmt: skip
     """x at new_freq instead of orig_freq along the last axis, ⌈n new / orig⌉ elements (torchaudio.functional.resample).
 
-    x: [..., n], float32 or float64, 0 beyond its ends. Each output is a sum of x under a sinc of rolloff times the lower
-    rate, cut after lowpass_filter_width zeros by Hann's window, or with "sinc_interp_kaiser" Kaiser's of beta. The table
-    of sincs is computed in float64. Gradient of x.
+    x: [..., n], float32 or float64, 0 beyond its ends. Each output is a sum of x under a sinc of rolloff times the
+    lower rate, cut after lowpass_filter_width zeros by Hann's window, or with "sinc_interp_kaiser" Kaiser's of beta.
+    The table of sincs is computed in float64. Gradient of x.
     """
     options = {"stream": stream, "preference": preference}
     kind = real_kind(x, "sinc_resample")

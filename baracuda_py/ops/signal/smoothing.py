@@ -56,8 +56,9 @@ def savgol_filter(
     """The polynomial of least squares through each window, or its derivative, at its middle (scipy.signal).
 
     Savitzky and Golay 1964. x: any shape, float32 or float64. window_length: odd; polyorder: below it; delta: the
-    distance of places, for deriv. mode: "interp", the ends are of the polynomial of the first and the last window; or x is
-    padded, "mirror", "nearest", "wrap", "constant" with cval. Weights are computed on the host and copied. Gradient of x.
+    distance of places, for deriv. mode: "interp", the ends are of the polynomial of the first and the last window; or x
+    is padded, "mirror", "nearest", "wrap", "constant" with cval. Weights are computed on the host and copied. Gradient
+    of x.
     """
     options = {"stream": stream, "preference": preference}
     kind = real_kind(x, "savgol_filter")
@@ -99,8 +100,8 @@ def medfilt(
 ) -> Any:  # fmt: skip
     """The median of a window about each element, 0 beyond the ends (scipy.signal.medfilt, medfilt2d).
 
-    x: any shape that `median` takes. kernel_size: odd, one number or one for each of `axis`, by default all axes. Windows
-    are copied, as many elements as outputs times windows have. Gradient of x.
+    x: any shape that `median` takes. kernel_size: odd, one number or one for each of `axis`, by default all axes.
+    Windows are copied, as many elements as outputs times windows have. Gradient of x.
     """
     options = {"stream": stream, "preference": preference}
     shape = shape_of(x, "x")
@@ -139,17 +140,17 @@ def _over_whole(b: Any, a: Any, points: int, whole_circle: bool, out: Any, optio
 
 @entry(FftPlan, inverse=False)
 def freqz(
-    b: Array, a: Any = (1.0,), n: int = 512, whole_circle: bool = False, fs: float = 2 * math.pi, *, out: Any = None,
-    stream: Any = None, preference: Any = None,
+    b: Array, a: Array | None = None, n: int = 512, whole_circle: bool = False, fs: float = 2 * math.pi, *, out: Any =
+    None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """(w, h): the response Σ b[k] e^(-iwk) / Σ a[k] e^(-iwk) of a filter at n frequencies (scipy.signal.freqz).
 
-    b: a vector, float32 or float64; a: one of its element, or Python numbers. w: n frequencies from 0 to below half of
-    fs, or with whole_circle to below fs; h: complex. By Fourier transforms. Gradients of b and a.
+    b: a vector, float32 or float64; a: one of its element, or Python numbers, 1 by default. w: n frequencies from 0 to
+    below half of fs, or with whole_circle to below fs; h: complex. By Fourier transforms. Gradients of b and a.
     """
     options = {"stream": stream, "preference": preference}
     kind = real_kind(b, "freqz")
-    taps, poles = numbers("b", b, b, options), numbers("a", a, b, options)
+    taps, poles = numbers("b", b, b, options), numbers("a", (1.0,) if a is None else a, b, options)
     count, rate = whole("n", n, 1), float(real("fs", fs))
     to_w, to_h = each_of(out, 2)
     h = _over_whole(taps, poles, count, bool(whole_circle), to_h, options)

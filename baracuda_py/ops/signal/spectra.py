@@ -16,7 +16,6 @@ from ...expressions.reduce import reduce as reduction
 from ..elementwise.binary_functions import mul, sub
 from ..elementwise.complex_pair import complex as joined
 from ..fft.functions import fft, rfft
-from ..fft.rfft import RfftPlan
 from ..layout.axes import place
 from ..layout.frequencies import fftfreq, rfftfreq
 from ..reduce.detrend import detrend as detrended
@@ -41,7 +40,7 @@ class Windows(NamedTuple):
 
 
 def _cut(
-    x: Any, count: int, window: Any, nperseg: Any, noverlap: Any, nfft: Any, one_side: Any, options: Any
+    x: Any, count: int, options: Any, window: Any, nperseg: Any, noverlap: Any, nfft: Any, one_side: Any
 ) -> Windows:
     named = isinstance(window, (str, tuple, list, int, float))
     if not named:
@@ -141,7 +140,7 @@ def _power(
     (to_f, to_p), rate = each_of(out, 2), _rate(fs)
     at = place(axis, len(shape_of(x, "x")))
     rows, _ = last(x, at)
-    cut = _cut(rows, shape_of(rows, "x")[-1], *cutting, options)
+    cut = _cut(rows, shape_of(rows, "x")[-1], options, *cutting)
     a, b = parts(_spectra(rows, cut, detrend, options), options)
     (made,) = _averaged(("a * a + b * b",), {"a": a, "b": b}, average, options)
     text, held = _weight(rows, cut, scaling, rate, options)
@@ -161,8 +160,8 @@ def welch(
     a name or tuple that `get_window` takes, or an array, whose length is then nperseg. nperseg: 256 by default, the
     length of x at most; noverlap: half of it; nfft: the transform's length, with zeros behind. detrend: "constant" or
     "linear" of each window, or False. return_onesided: of a real x half the spectrum, twice but at the ends. scaling:
-    "density", over fs Σ window²; "spectrum", over (Σ window)². average: "mean", or "median" over its bias. Gradients of x
-    and a window that is given.
+    "density", over fs Σ window²; "spectrum", over (Σ window)². average: "mean", or "median" over its bias. Gradients of
+    x and a window that is given.
     """
     options = {"stream": stream, "preference": preference}
     cutting = (window, nperseg, noverlap, nfft, return_onesided)
@@ -177,7 +176,8 @@ def periodogram(
 ) -> Any:  # fmt: skip
     """(f, power): |transform|² of x as one window (scipy.signal.periodogram).
 
-    nfft: the transform's length, to which x is cut, or filled with zeros behind the window. The rest is that of `welch`.
+    nfft: the transform's length, to which x is cut, or filled with zeros behind the window. The rest is that of
+    `welch`.
     """
     options = {"stream": stream, "preference": preference}
     at = place(axis, len(shape_of(x, "x")))
@@ -203,7 +203,7 @@ def _pair(
     at = place(axis, len(shape_of(x, "x")))
     count = max(shape_of(x, "x")[at], shape_of(y, "y")[at])
     (rows, _), (others, _) = last(sized(x, at, count, options), at), last(sized(y, at, count, options), at)
-    cut = _cut(rows, count, *cutting, options)
+    cut = _cut(rows, count, options, *cutting)
     a, b = parts(_spectra(rows, cut, detrend, options), options)
     c, d = (a, b) if x is y else parts(_spectra(others, cut, detrend, options), options)
     return rows, cut, at, {"a": a, "b": b, "c": c, "d": d}

@@ -128,11 +128,12 @@ def mfcc(
     center: bool = True, pad_mode: str = "reflect", pad: int = 0, mel_norm: str | None = None,
     mel_scale: str = "htk", *, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
-    """Cepstra of a sound: the first n_mfcc of the cosine transform of its mel spectra's logarithms, [..., n_mfcc, frames].
+    """Cepstra of a sound: the first n_mfcc of the cosine transform of its mel spectra's logarithms, [..., n_mfcc,
+    frames].
 
     torchaudio.transforms.MFCC. log_mels: log(mel + 1e-6), else `amplitude_to_db(mel, top_db=80)`. norm: "ortho" or None
-    of the cosine transform (`dct`, type 2). mel_norm is the norm of `mel_spectrogram`, as are the others. Gradients of x
-    and window.
+    of the cosine transform (`dct`, type 2). mel_norm is the norm of `mel_spectrogram`, as are the others. Gradients of
+    x and window.
     """
     options = {"stream": stream, "preference": preference}
     (result,) = each_of(out, 1)

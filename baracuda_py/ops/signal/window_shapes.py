@@ -199,8 +199,8 @@ def chebwin(
 def dpss(n: int, nw: float, *, sym: bool = True, element: Any = None, like: Any = None, out: Any = None) -> Array:
     """The sequence of n with most of its energy at frequencies below nw / n (Slepian; scipy.signal.windows.dpss).
 
-    nw: half the bandwidth times n, below n / 2. The first eigenvector of a tridiagonal matrix, its largest element 1, of
-    an even n less, by SciPy's formula; n³ operations on the host.
+    nw: half the bandwidth times n, below n / 2. The first eigenvector of a tridiagonal matrix, its largest element 1,
+    of an even n less, by SciPy's formula; n³ operations on the host.
     """
     count, m = _extent(n, sym)
     width = _above("nw", nw)

@@ -21,7 +21,8 @@ def _drawn(seed: int) -> tuple[np.ndarray, dict[str, Any], dict[str, Any]]:
     shape = [(120,), (2, 90), (2, 3, 80)][rng.integers(3)]
     window = rng.uniform(0.2, 1, size) if rng.integers(2) else None
     both = {
-        "power": [1.0, 2.0, 0.7, 3][rng.integers(4)], "normalized": [False, True, "window", "frame_length"][rng.integers(4)],
+        "power": [1.0, 2.0, 0.7, 3][rng.integers(4)],
+        "normalized": [False, True, "window", "frame_length"][rng.integers(4)],
         "center": bool(rng.integers(2)), "pad": int(rng.integers(3)),
         "pad_mode": ["reflect", "constant"][rng.integers(2)],
     }  # fmt: skip

@@ -134,7 +134,7 @@ def test_what_is_refused() -> None:
     z = np.zeros((5, 3), complex)
     with pytest.raises(InvalidProblemError, match="hop_length must be at most win_length 4"):
         bc.istft(z, 8, 5, 4)
-    with pytest.raises(InvalidProblemError, match="5 or 8 frequencies|6 or 10 frequencies"):
+    with pytest.raises(InvalidProblemError, match="6 or 10 frequencies"):
         bc.istft(z, 10)
     with pytest.raises(InvalidProblemError, match="both halves"):
         bc.istft(z, 8, return_complex=True)
