@@ -47,10 +47,8 @@ def host_count(number: Any, keyword: str, options: Options) -> int:
                 stack.enter_context(beside(number, options["stream"]))
             return int(number)
     except Exception as error:
-        package = package_name(type(number))
-        if (package == "jax" and isinstance(error, TypeError)) or type(
-            error
-        ).__name__ == "DataDependentOutputException":
+        traced = package_name(type(number)) == "jax" and isinstance(error, TypeError)
+        if traced or type(error).__name__ == "DataDependentOutputException":
             raise InvalidProblemError(
                 f"how many entries there are cannot be read back in a trace; say {keyword}="
             ) from error

@@ -60,7 +60,8 @@ def _solve(
         raise InvalidProblemError(
             f"a and b must both be one of {', '.join(map(str, _ELEMENTS))}, got {element} and {found.element}"
         )
-    x = _substituted(*map(to_numpy, (values, columns, offsets, b)), lower, unit, turned)
+    v, c, o, right = map(to_numpy, (values, columns, offsets, b))
+    x = _substituted(v, c, o, right, lower, unit, turned)
     made = out if out is not None else maker(b, found.shape, element, -1)()
     to_numpy(made)[...] = x
     return made if out is not None else handed(made, element, b)
