@@ -85,13 +85,10 @@ class Noted:
             return
         kernel = _kernel(one.function.unit, one.function.symbol, one.function.device.target)
         self.add(kernel, one.grid, one.block, one.smem, one.cluster, seed)
-        made = [found for one in _allocated if (found := one()) is not None]
-        spaces = [*self.memory, *((m.ptr, m.ptr + m.bytes.size, f"of {m.bytes.size} bytes at ") for m in made)]
         image = bytearray(one.image)
         for at in range(0, len(image) - 7, 8):
             word = int.from_bytes(image[at : at + 8], "little")
-            inside = [f"{name}{word - low}" for low, high, name in spaces if low <= word < high]
-            name = next(iter(inside or [f"the end of {name}" for low, high, name in spaces if word == high]), None)
+            name = self.place(word)
             if name is not None:
                 image[at : at + 8] = bytes(8)
                 self.add(at, name)
@@ -99,9 +96,19 @@ class Noted:
                 self.opaque = self.opaque or f"{one.function.symbol} takes an unknown pointer"
         self.add(bytes(image))
 
+    def place(self, address: int) -> str | None:
+        """What an address is in: an operand of the plan that runs, or memory that was allocated for a plan."""
+        made = [found for one in _allocated if (found := one()) is not None]
+        spaces = [*(self.memory or ()), *((m.ptr, m.ptr + m.bytes.size, f"of {m.bytes.size} bytes at ") for m in made)]
+        inside = [f"{name}{address - low}" for low, high, name in spaces if low <= address < high]
+        return next(iter(inside or [f"the end of {name}" for low, high, name in spaces if address == high]), None)
+
     def called(self, prepare: Any, pointers: Any, scalars: Any, workspace: int, nbytes: int, *stream: int) -> None:
         """A library's step: what makes it ready, from what, and its operands."""
-        self.add(self.words(prepare), nbytes, _libraries())
+        places = [self.place(one) if one else "null" for one in (*pointers, *(one for one, _ in scalars), workspace)]
+        self.add(self.words(prepare), places, [number for _, number in scalars], nbytes, _libraries())
+        if None in places:
+            self.opaque = self.opaque or "a library takes an unknown pointer"
 
     def run(self, plan: Plan, args: Any, launch: Callable[[], None]) -> None:
         """What a plan's run would launch; its outputs are NumPy's."""
