@@ -63,7 +63,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--unseen", metavar="FILE", help="leave out the tests that FILE says have passed, and add those that pass now"
     )
     parser.addoption(
-        "--emulations", metavar="FILE", help="append the keys of emulations that pass (tests/emulations.py)"
+        "--emulations", metavar="FILE", help="append the keys of emulated tests that pass (tests/emulations.py)"
     )
 
 
@@ -147,6 +147,14 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Of what emulates, `tests/emulations.lock` may say that it has passed as it is."""
+    import emulations
+
+    return emulations.run(pyfuncitem)
 
 
 LEFT_OUT = pytest.StashKey[set[str]]()  # tests, by function, that only a GPU could run

@@ -22,7 +22,7 @@ from baracuda_py.jit import nvrtc
 # Kernels per op (of one kind, where it is a table) and target. flash_decoding has 264: its rows of floats have one for
 # each head_dim and number of heads, with terms and without, with weights that are kept and without.
 CEILING = 330
-SAMPLE = 0.01  # of the units that the lock knows: they are compiled all the same
+SAMPLE = 0.003  # of the units that the lock knows: they are compiled all the same
 PLANS = registry.plans()
 LOCK, LINES = tool("kernels_lock"), tool("lock_lines")
 Lines = Mapping["tuple[type[Plan], tuple[str, str]]", "tuple[object, ...] | CompileError"]

@@ -15,13 +15,12 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from emulations import passes_drawn
 from scripts import tool
 
 from baracuda_py.core import registry
 from baracuda_py.core.element import ElementKind
 from baracuda_py.core.plan import Plan
-from baracuda_py.testing import emulate, exercise
+from baracuda_py.testing import emulate, emulated, exercise
 from baracuda_py.testing.coverage import KindTarget, Launch, Target, search
 from baracuda_py.testing.draw import combinations
 
@@ -89,4 +88,4 @@ def drawn() -> Iterator[Any]:
 @pytest.mark.parametrize(("plan", "element"), list(drawn()))
 def test_problems_drawn_anew_pass(plan: type[Plan], element: ElementKind | None) -> None:
     elements = None if element is None else (element,)
-    exercise(plan, passes_drawn, EXAMPLES, seeded=element is not None, elements=elements)
+    exercise(plan, emulated, EXAMPLES, seeded=element is not None, elements=elements)

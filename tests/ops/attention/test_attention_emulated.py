@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emulations import passes
 
 from baracuda_py import (
     BatchPagedPrefillPlan, BatchRaggedPrefillPlan, FlashSdpaBackwardPlan, FlashSdpaPlan, FlashSdpaVarlenBackwardPlan,
     FlashSdpaVarlenPlan, PlanPreference,
 )  # fmt: skip
 from baracuda_py.core.plan import Plan
-from baracuda_py.testing import emulated_device, fill, operands
+from baracuda_py.testing import emulate, emulated_device, fill, operands
 from baracuda_py.testing.layouts import Placement, lay_out
 from baracuda_py.testing.reference import evaluate
 
@@ -51,7 +50,7 @@ def check(
     case = fill(plan, desc, np.random.default_rng(sum(d)), present)
     device = replace(emulated_device(9.0), sms=sms)
     chosen = plan.select(desc, PlanPreference(deterministic=not any_order), device=device)
-    passes(chosen, operands(case))
+    emulate(chosen, operands(case))
 
 
 @pytest.mark.parametrize("d", [64, 128, 256])
@@ -74,7 +73,7 @@ def test_backward_past_256(plan: type[Plan], cc: float, any_order: bool) -> None
     )
     case = fill(plan, desc, np.random.default_rng(int(cc)), dict.fromkeys(OPTIONAL, False))
     chosen = plan.select(desc, PlanPreference(deterministic=not any_order), device=emulated_device(cc))
-    passes(chosen, operands(case))
+    emulate(chosen, operands(case))
 
 
 @pytest.mark.parametrize("d", [64, 128, 256])
@@ -100,7 +99,7 @@ def test_a_key_with_all_of_its_row_has_the_gradient_of_its_lse(cc: float, growth
     np.testing.assert_allclose(
         found["dq"][0, 0], np.outer(case.arrays["dlse"][0, 0], np.full(64, growth / 8)), rtol=0.05, atol=0.05 * growth
     )
-    passes(FlashSdpaBackwardPlan.select(desc, device=emulated_device(cc)), operands(case))
+    emulate(FlashSdpaBackwardPlan.select(desc, device=emulated_device(cc)), operands(case))
 
 
 @pytest.mark.parametrize("sms", [2, 132])
@@ -131,7 +130,7 @@ def test_gradients_between_rows_of_others(d: int, where: Placement) -> None:
     ready = operands(fill(FlashSdpaBackwardPlan, desc, np.random.default_rng(d), dict.fromkeys(OPTIONAL, False)))
     for name in ("dq", "dk", "dv"):
         ready.laid[name] = lay_out(np.empty_like(ready.laid[name].view), where)
-    passes(FlashSdpaBackwardPlan.select(desc, device=replace(emulated_device(9.0), sms=3)), ready)
+    emulate(FlashSdpaBackwardPlan.select(desc, device=replace(emulated_device(9.0), sms=3)), ready)
 
 
 @pytest.mark.parametrize("d", [192, 256, 512])
@@ -158,7 +157,7 @@ def test_a_soft_cap_far_below_zero(d: int) -> None:
     case.arrays["q"][...] = 4.0
     case.arrays["k"][...] = -0.549 * 4000 / d
     case.arrays["k"][:, :, :128] = -0.505 * 4000 / d
-    passes(FlashSdpaPlan.select(desc, device=emulated_device(9.0)), operands(case))
+    emulate(FlashSdpaPlan.select(desc, device=emulated_device(9.0)), operands(case))
 
 
 @pytest.mark.parametrize("element", ["float16", "bfloat16"])
@@ -178,7 +177,7 @@ def test_scores_that_grow(d: int, element: str, growth: int, steps: int, facts: 
     q[...] *= np.asarray(0.1, q.dtype)
     q[..., 0] = 8.0
     k[..., 0] = (rise * growth * math.log(2) / 8.0).astype(k.dtype)
-    passes(FlashSdpaPlan.select(desc, device=replace(emulated_device(9.0), sms=1)), operands(case))
+    emulate(FlashSdpaPlan.select(desc, device=replace(emulated_device(9.0), sms=1)), operands(case))
 
 
 @pytest.mark.parametrize("sink", [-300.0, 60.0])
@@ -190,7 +189,7 @@ def test_sinks_far_from_the_scores(d: int, sink: float) -> None:
     present = dict.fromkeys(OPTIONAL, False) | {"sinks": True}
     case = fill(FlashSdpaPlan, desc, np.random.default_rng(d), present)
     case.arrays["sinks"][...] = sink
-    passes(FlashSdpaPlan.select(desc, device=emulated_device(9.0)), operands(case))
+    emulate(FlashSdpaPlan.select(desc, device=emulated_device(9.0)), operands(case))
 
 
 @pytest.mark.parametrize("d", [128, 256])
@@ -243,7 +242,7 @@ def test_keys_that_bits_hide_may_hold_anything(cc: float, d: int, element: str) 
     bits = np.packbits(mask, bitorder="little")
     arrays["mask_bits"][100 : 100 + len(bits)] = bits
     arrays["k"][[7, 128]], arrays["v"][[7, 128]] = np.nan, np.inf
-    passes(BatchRaggedPrefillPlan.select(desc, device=emulated_device(cc)), operands(case))
+    emulate(BatchRaggedPrefillPlan.select(desc, device=emulated_device(cc)), operands(case))
 
 
 def test_packed_sequences_too_long_for_their_keys_to_go_up() -> None:
@@ -257,7 +256,7 @@ def test_packed_sequences_too_long_for_their_keys_to_go_up() -> None:
         case.arrays[bounds][...] = (0, 100, 130)
     FlashSdpaVarlenBackwardPlan.complete(desc, case.arrays)
     device = replace(emulated_device(9.0), sms=2)
-    passes(FlashSdpaVarlenBackwardPlan.select(desc, device=device), operands(case))
+    emulate(FlashSdpaVarlenBackwardPlan.select(desc, device=device), operands(case))
 
 
 @pytest.mark.parametrize("plan", [FlashSdpaVarlenPlan, FlashSdpaVarlenBackwardPlan])

@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emulations import passes
 
 from baracuda_py import QkNormRopeBackwardPlan, QkNormRopePlan
 from baracuda_py.core.element import ElementKind
 from baracuda_py.core.plan import Plan
 from baracuda_py.ops.attention.rope.qk_norm_rope import THREADS, side_values
 from baracuda_py.ops.attention.rope.qk_norm_rope_backward import parts_of
-from baracuda_py.testing import emulated_device, fill, operands
+from baracuda_py.testing import emulate, emulated_device, fill, operands
 from baracuda_py.testing.draw import SeededDraw
 from baracuda_py.testing.places import call
 
@@ -49,7 +48,7 @@ def check(plan: type[Plan], number: int, rule: str | None, sms: int, wanted: tup
         case = replace(case, wanted=frozenset(w for w in wanted if case.arrays.get(w[1:], 0) is not None))
     draw: Any = None if rule is None else SeededDraw(number, ElementKind(element))
     chosen = plan.select(desc, device=replace(emulated_device(9.0), sms=sms))
-    passes(chosen, operands(case, draw, rule=rule))
+    emulate(chosen, operands(case, draw, rule=rule))
 
 
 @pytest.mark.usefixtures("emulation")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -94,11 +95,13 @@ ROWS = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=ROWS, ids=lambda row: f"{row[0].__name__}-{row[1]}-{row[2]}")
-def case(request):
-    dtype, arch, terms = request.param
+@functools.cache
+def case(dtype: Any, arch: float, terms: str) -> tuple[Case, float, Any]:
     made = Case(dtype, terms)
     return made, arch, run("BatchPagedExtendPlan", *made.extended(arch)[:2], arch, *made.extended(arch)[2:])
+
+
+rows = pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0].__name__}-{row[1]}-{row[2]}")
 
 
 def same(got: Any, want: Any) -> None:
@@ -107,8 +110,9 @@ def same(got: Any, want: Any) -> None:
 
 
 @pytest.mark.parametrize("strided", [False, True])
-def test_dense_attention_of_each_sequence(case, strided):
-    made, arch, (y, lse) = case
+@rows
+def test_dense_attention_of_each_sequence(row, strided):
+    made, arch, (y, lse) = case(*row)
     at = 0
     for b, n in enumerate(LENGTHS):
         q, k, v = (np.stack([x[b], x[b]]) for x in (made.q, made.k, made.v))  # a batch of two equal ones
@@ -122,9 +126,10 @@ def test_dense_attention_of_each_sequence(case, strided):
         at += n
 
 
-def test_the_newest_queries_of_a_dense_sequence_in_parts(case, monkeypatch):
+@rows
+def test_the_newest_queries_of_a_dense_sequence_in_parts(row, monkeypatch):
     """bottom_right, and launches for a few rows of q each."""
-    made, arch, (y, lse) = case
+    made, arch, (y, lse) = case(*row)
     monkeypatch.setattr(extend, "PARTS_BYTES", 1 << 14)
     n, few = LENGTHS[0], 37
     facts = made.shared | made.facts() | {"batch_size": 1, "query_len": few, "key_len": n, "is_causal": True}
@@ -139,8 +144,9 @@ def test_the_newest_queries_of_a_dense_sequence_in_parts(case, monkeypatch):
     [("FlashSdpaVarlenPlan", ("cu_seqlens_q", "cu_seqlens_k"), False),
      ("BatchRaggedPrefillPlan", ("qo_indptr", "kv_indptr"), True)],
 )  # fmt: skip
-def test_packed_sequences(case, plan, names, parts, monkeypatch):
-    made, arch, want = case
+@rows
+def test_packed_sequences(row, plan, names, parts, monkeypatch):
+    made, arch, want = case(*row)
     if parts:
         monkeypatch.setattr(extend, "PARTS_BYTES", 1 << 17)
     bounds = np.array([0, LENGTHS[0], sum(LENGTHS)], np.int64)
@@ -170,15 +176,17 @@ def test_a_sequence_of_more_keys_than_promised_gives_nan():
 
 
 @pytest.mark.parametrize("page", [1, 40])
-def test_paged_prefill(case, page):
-    made, arch, want = case
+@rows
+def test_paged_prefill(row, page):
+    made, arch, want = case(*row)
     facts, given, *shapes = made.extended(arch, page)
     same(run("BatchPagedPrefillPlan", facts, given, arch, *shapes), want)
 
 
 @pytest.mark.parametrize("indexed", [False, True])
-def test_decoding_from_a_dense_cache(case, indexed):
-    made, arch, (y, lse) = case
+@rows
+def test_decoding_from_a_dense_cache(row, indexed):
+    made, arch, (y, lse) = case(*row)
     most = 320
     k, v = (np.full((3, HEADS, most, D), np.nan, x[0].dtype) for x in (made.k, made.v))
     rows = [2, 0] if indexed else [0, 1]
