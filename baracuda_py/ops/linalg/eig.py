@@ -151,11 +151,6 @@ class EigPlan(Plan):
     benchmarks = (Benchmark("512² c64", n=512, element="complex64", work=FLOPS, target=None, peers=()),)
 
     @staticmethod
-    def torch(torch: Any, desc: EigDescriptor, *, a: Any, wanted: set[str]) -> Any:
-        """torch.linalg.eig has eigenvalues in another library's order, of which nothing can be compared."""
-        return NotImplemented
-
-    @staticmethod
     def case(draw: Any) -> EigDescriptor:
         sizes = {"batch_shape": draw.shape(0, 2, 0, 3), "n": draw.sizes(0, 1, 2, 7, 33)}
         return EigDescriptor(**sizes, element=draw.element)
