@@ -9,7 +9,8 @@ import numpy as np
 
 from baracuda_py.backends.library import current
 from baracuda_py.core.device import Device
-from baracuda_py.core.errors import UnsupportedError
+from baracuda_py.core.errors import CaptureError, UnsupportedError
+from baracuda_py.jit.launch import runtime_for
 
 from .cusolver import CUSOLVER, SOMEWHERE
 
@@ -48,6 +49,8 @@ class Geev:
 
     def run(self, matrix: int, values: int, vectors: int, info: int, workspace: int, stream: int) -> None:
         """Of the matrix at a pointer, which is overwritten; the int32 at `info` is 0 where it converged."""
+        if runtime_for(self._device).capturing(stream):
+            raise CaptureError("eig waits for the device, which no graph can hold: compute it before the capture")
         handle = CUSOLVER.handle(self._device)
         held = getattr(self._held, "memory", None)
         if held is None:

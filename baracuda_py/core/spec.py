@@ -27,17 +27,17 @@ class Spec:
     intermediates in the element, they pass through a keyword `store` (default `unrounded`). With `raw = True`
     operands arrive as stored. widest: the widest dtype that it computes in, float64 where it is LAPACK's.
     residual(desc, name, **values) → array: the backward error of output `name`, where rows promise one (`Backward`).
-    With `apart = True` its bits may depend on what else is in a batch, and a keyword `apart` asks for those that one
-    item has alone, where `refuse_apart(desc)` says nothing against it. variants: the dispatch table. case(draw): a
-    descriptor for tests. vjp: its backward; tangent(desc, name, v): v as a change of an input that the gradient is for,
-    Hermitian of a Hermitian one. bytes(desc), flops(desc): the least work. value_policy: what happens to bad values on
-    the device. benchmarks: the problems to time. torch(torch, desc, **operands): the op in torch on tensors, called as
-    `reference` is and returning a dict of outputs, one output, or several in their order; tests compare it with the
-    reference, benchmarks time it, and derivatives that no kernel makes are made of it. It returns NotImplemented for
-    descriptors that it does not serve. A backward op without one is differentiated: autograd of the forward's.
-    autocast: what torch.autocast does to the operands, "lower", "float32" or "widest" (see
-    `baracuda_py.torch.autocast`); "" is what the family says. same_bits: the family of ops of which
-    `PlanPreference(same_bits=True)` takes rows with the family's bits alone.
+    waits: whether a run waits for the device, so that no graph can hold it. With `apart = True` its bits may depend on
+    what else is in a batch, and a keyword `apart` asks for those that one item has alone, where `refuse_apart(desc)`
+    says nothing against it. variants: the dispatch table. case(draw): a descriptor for tests. vjp: its backward;
+    tangent(desc, name, v): v as a change of an input that the gradient is for, Hermitian of a Hermitian one.
+    bytes(desc), flops(desc): the least work. value_policy: what happens to bad values on the device. benchmarks: the
+    problems to time. torch(torch, desc, **operands): the op in torch on tensors, called as `reference` is and returning
+    a dict of outputs, one output, or several in their order; tests compare it with the reference, benchmarks time it,
+    and derivatives that no kernel makes are made of it. It returns NotImplemented for descriptors that it does not
+    serve. A backward op without one is differentiated: autograd of the forward's. autocast: what torch.autocast does to
+    the operands, "lower", "float32" or "widest" (see `baracuda_py.torch.autocast`); "" is what the family says.
+    same_bits: the family of ops of which `PlanPreference(same_bits=True)` takes rows with the family's bits alone.
 
     `class ReluPlan(UnaryPlan, kind=UnaryKind.RELU)` is a name for one kind (or a tuple of kinds) of a table op: its
     descriptor and args, its kernels, no other kind. made: whether the class was made at run time, and so is in no
@@ -54,6 +54,7 @@ class Spec:
     raw: ClassVar[bool] = False
     widest: ClassVar[Any] = np.longdouble
     apart: ClassVar[bool] = False
+    waits: ClassVar[bool] = False
     reference: ClassVar[Callable[..., Mapping[str, Any]]]
     residual: ClassVar[Callable[..., Any]]
     variants: ClassVar[tuple[Variant, ...]] = ()

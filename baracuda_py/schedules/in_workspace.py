@@ -81,7 +81,7 @@ def unconverged(place: Place, info: Place) -> Steps:
     return (Step("unconverged", (-(-numbers // _THREADS), 1, 1), params, block=_THREADS),)
 
 
-def bound(element: ElementKind, extents: Sequence[int], squares: int = 2) -> int:
+def bound(element: ElementKind, extents: Sequence[int], squares: int = 4) -> int:
     """More bytes than cuSOLVER asks for (the GPU tests say so).
 
     Blocked routines take a part that no extent tells: geqrf of 1×1 matrices 3 MB of float32, 12.6 MB of complex128.

@@ -310,6 +310,7 @@ def gpu_threads(plan: type[Plan], draw: Draw) -> None:
 
 gpu_error.examples = 40  # type: ignore[attr-defined]
 gpu_layout_bits.examples = 15  # type: ignore[attr-defined]
+gpu_capture.applies = lambda plan: not plan.waits  # type: ignore[attr-defined]
 gpu_inplace.applies = lambda plan: any(s.inplace for s in arrays_of(plan.args))  # type: ignore[attr-defined]
 
 GPU_CHECKS = (gpu_error, gpu_inplace, gpu_determinism, gpu_layout_bits, gpu_capture, gpu_workspace, gpu_threads)

@@ -21,7 +21,7 @@ from ...core.benchmark import EAGER, Benchmark
 from ...schedules.fourier import OF_PARTS, PARTS, SOURCE, hermitian_geometry
 from ...schedules.stockham import FROM_HALF, REALS, SOURCE as STOCKHAM, stockham_half
 from .rfft import HalfDescriptor
-from .transforms import GUARANTEE, INVARIANT, drawn, error, factor_of, numbers
+from .transforms import GUARANTEE, INVARIANT, drawn, error, factor_of, half_of_real, numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,9 +94,10 @@ class IrfftPlan(Plan):
         ),
     )  # fmt: skip
     benchmarks = (
-        Benchmark("[16384, 1024] bfloat16", shape=(1 << 14, 1024), axis=(1,), element="bfloat16", peers=()),
+        Benchmark("[16384, 1024] bfloat16", shape=(1 << 14, 1024), axis=(1,), element="bfloat16", peers=(),
+                  make=half_of_real("x")),
         Benchmark("[65536, 1024] float32", shape=(1 << 16, 1024), axis=(1,), element="float32", target=None,
-                  peers=(EAGER,)),
+                  peers=(EAGER,), make=half_of_real("x")),
     )  # fmt: skip
 
     @staticmethod

@@ -16,7 +16,7 @@ from ...core.benchmark import Benchmark
 from ...schedules.fourier import OF_PARTS, PARTS, SOURCE, hermitian_geometry
 from ...schedules.stockham import FROM_HALF, REALS, SOURCE as STOCKHAM, stockham_half
 from .rfft import RfftDescriptor, RfftPlan
-from .transforms import GUARANTEE, INVARIANT, between, drawn, error, numbers, weighted
+from .transforms import GUARANTEE, INVARIANT, between, drawn, error, half_of_real, numbers, weighted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,15 @@ class RfftBackwardPlan(Plan):
         ),
     )  # fmt: skip
     benchmarks = (
-        Benchmark("[65536, 1024] float32", shape=(1 << 16, 1024), axis=(1,), element="float32", target=None, peers=()),
+        Benchmark(
+            "[65536, 1024] float32",
+            shape=(1 << 16, 1024),
+            axis=(1,),
+            element="float32",
+            target=None,
+            peers=(),
+            make=half_of_real("dy"),
+        ),
     )
 
     @staticmethod

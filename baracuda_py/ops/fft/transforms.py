@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,11 @@ def between(z: Any, axis: int, n: int, factor: float) -> Any:
     places = np.arange(n // 2 + 1)
     weight = np.where((places == 0) | (2 * places == n), 1.0, factor).astype(z.real.dtype)
     return z * weight.reshape(-1, *(1,) * (z.ndim - axis - 1))
+
+
+def half_of_real(name: str) -> Callable[[Any, Any], dict[str, Any]]:
+    """For a benchmark: the half of a real array's transform, whose ends are real as cuFFT wants them, in torch."""
+    return lambda torch, desc: {name: torch.fft.rfftn(torch.randn(desc.shape), dim=desc.axis)}
 
 
 def weighted(torch: Any, z: Any, axis: int, n: int, factor: float) -> Any:

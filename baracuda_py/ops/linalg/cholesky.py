@@ -135,6 +135,12 @@ def _caller(
     return prepare if desc.n else cleared(info, end, operands)  # matrices of no rows are positive definite
 
 
+def _definite(torch: Any, desc: Any) -> dict[str, Any]:
+    """Positive definite matrices, in torch."""
+    a = torch.randn(*desc.batch_shape, desc.n, desc.n)
+    return {"a": a @ a.mT / desc.n + torch.eye(desc.n)}
+
+
 class CholeskyPlan(Plan):
     """y = L with A = L Lᴴ of a Hermitian positive definite A, or (`upper`) U with A = Uᴴ U (LAPACK potrf).
 
@@ -162,7 +168,7 @@ class CholeskyPlan(Plan):
         ),
     )  # fmt: skip
     benchmarks = tuple(
-        Benchmark(name, **sizes, element="float32", work=FLOPS, target=None, peers=(EAGER,))
+        Benchmark(name, **sizes, element="float32", work=FLOPS, target=None, peers=(EAGER,), make=_definite)
         for name, sizes in (
             ("1024² f32", {"n": 1024}), ("8192² f32", {"n": 8192}),
             ("4096 of 32² f32", {"batch_shape": (4096,), "n": 32}),

@@ -138,6 +138,7 @@ class EigPlan(Plan):
     descriptor = EigDescriptor
     args = EigArgs
     widest = np.float64
+    waits = True
     reference = staticmethod(reference)
     residual = staticmethod(residual)
     value_policy = "a matrix that does not converge gets NaN, and info tells; one with NaN or infinities NaN, or info"

@@ -120,7 +120,9 @@ def geometry(p: Problem) -> Geometry | str:
         () if p.v is None else whole(p.v, work.view, "v", work.name),
         given_out(p.info, info, "info", INFO),
     )
-    return steps if isinstance(steps, str) else Geometry(steps, end + bound(desc.element, (desc.n, desc.n)), "strided")
+    return (
+        steps if isinstance(steps, str) else Geometry(steps, end + bound(desc.element, (desc.n, desc.n), 6), "strided")
+    )
 
 
 def _caller(

@@ -24,7 +24,7 @@ def make(queries: int, pages: int, element: str) -> Any:
     if element == "float32":
         return cupy, q, k, w, ends, q, k
     coded = [bc.cast(x, element) for x in (q, k)]
-    return cupy, *coded, w, ends, *(bc.cast(x, "float32") for x in coded)
+    return cupy, *coded, w, ends, *(bc.cast(x, "float32", element=element) for x in coded)
 
 
 @pytest.mark.parametrize("element", ["float8_e4m3fn", "float16", "float32"])

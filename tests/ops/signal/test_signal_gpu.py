@@ -28,7 +28,7 @@ def sound() -> Any:
 
 def test_short_time_spectra_there_and_back(sound: Any) -> None:
     x, held, cp = sound
-    window = bc.hann_window(400, element="float64")
+    window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(400) / 400)
     z = bc.stft(held, 512, 160, 400, cp.asarray(window.astype(np.float32)))
     truth = bc.stft(x, 512, 160, 400, window)
     _close(z, truth, 1e-5)
