@@ -11,6 +11,7 @@ from ops_reference import LINE, folder, markdown, signature
 
 import baracuda_py
 from baracuda_py._exports import EXPORTS
+from baracuda_py.core import registry
 from baracuda_py.expressions.elementwise import Expression
 from baracuda_py.help.examples import HEAD, example
 
@@ -38,10 +39,9 @@ def families() -> dict[str, dict[str, Function]]:
 
 def pages() -> dict[str, str]:
     """Each family's page by its place below `docs/`."""
-    made = {}
+    made, of_plans = {}, {plan.op.partition(".")[0] for plan in registry.plans().values()}
     for family, functions in families().items():
-        of_plans = any(plan_of(one) for one in functions.values())
-        plans = f"What they promise, row by row: [plans](../ops/{family}.md). " if of_plans else ""
+        plans = f"What they promise, row by row: [plans](../ops/{family}.md). " if family in of_plans else ""
         head = _HEAD.format(family=family, plans=plans, imports=HEAD.strip())
         made[f"functions/{family}.md"] = "\n\n".join([head, *(_entry(*item) for item in functions.items())]) + "\n"
     return made
