@@ -11,12 +11,13 @@ from ..ops.elementwise.binary_functions import mul as times
 from ..ops.elementwise.ternary_functions import where
 from ..ops.indexing.take import take
 from ..ops.layout.concat import concat
+from ..ops.segment.segment_kinds import beyond
 from ..ops.segment.segment_softmax import segment_log_softmax, segment_softmax
 from ..ops.sort.searchsorted import searchsorted
 from .convert import coalesced, merged, to_coo
 from .dense import sparse_mask
 from .formats import BSR, COO, CSC, CSR, Sparse, is_sparse, sparse_of
-from .parts import Options, axis_of, beyond, formula, index_element, keys_of, size_of, total
+from .parts import Options, axis_of, formula, index_element, keys_of, size_of, total
 
 
 def _lines(a: Any, axis: int) -> tuple[Any, str, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from functools import cache
 from typing import Any
 
@@ -18,7 +17,7 @@ from ..interop.packages import package_name
 from ..ops.elementwise.complex_pair import complex as complex_of
 from ..ops.elementwise.complex_unary import imag, real
 from ..ops.layout.creation import arange
-from ..ops.segment.segment_kinds import BEYOND
+from ..ops.segment.segment_kinds import beyond, narrow
 from ..ops.segment.segment_reduce import segment_sum
 from ..ops.sort.searchsorted import searchsorted
 from .formats import COO
@@ -59,16 +58,6 @@ def numbers_of(count: int, like: Any, options: Options, step: int = 1) -> Any:
     """0, step, 2 step, …, `count` of them, int64."""
     with beside(like, options.get("stream")):
         return arange(0, count * step, step, ElementKind.I64, like=like)
-
-
-def narrow(like: Any) -> bool:
-    """Whether 64-bit results become 32-bit ones: JAX without jax_enable_x64."""
-    return package_name(type(like)) == "jax" and not sys.modules["jax"].config.jax_enable_x64
-
-
-def beyond(like: Any) -> int:
-    """An index of no row that is no mistake, in the index that functions make beside `like`."""
-    return -(2**31) if narrow(like) else BEYOND
 
 
 def places(shape: tuple[int, int], like: Any) -> int:

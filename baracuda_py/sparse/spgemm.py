@@ -9,9 +9,10 @@ from ..ops.elementwise.binary_functions import mul
 from ..ops.indexing.take import take
 from ..ops.scan.scan import cumsum
 from ..ops.segment.segment_index import segment_ids
+from ..ops.segment.segment_kinds import beyond
 from .convert import coalesced, to_coo, to_csr
 from .formats import COO, CSR, sparse_of
-from .parts import Options, beyond, first_of, formula, host_count, index_element, numbers_of, size_of
+from .parts import Options, first_of, formula, host_count, index_element, numbers_of, size_of
 
 
 def spgemm(

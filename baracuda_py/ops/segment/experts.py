@@ -12,7 +12,7 @@ from ...core.views import reshaped, shape_of
 from ...schedules.segments import By
 from ..indexing.take import TakePlan, take
 from .gather_scatter import GatherScatterPlan, gather_scatter_sum
-from .segment_kinds import BEYOND, flat
+from .segment_kinds import beyond, flat
 from .segment_order import segment_order
 
 
@@ -36,7 +36,7 @@ def moe_permute(
     given = {name: one for name, one in (("offsets", offsets), ("places", None if places is None else flat(
         places, shape, "places"))) if one is not None}  # fmt: skip
     _, offsets, found, rows = segment_order(
-        flat(experts, shape, "experts"), num_segments=num_experts, fan=max(shape[1], 1), absent=BEYOND,
+        flat(experts, shape, "experts"), num_segments=num_experts, fan=max(shape[1], 1), absent=beyond(experts),
         others=True, return_places=True, return_rows=True, out=given or None, **options,
     )  # fmt: skip
     y = take(x, rows, axis=0, out=y, **options)

@@ -13,7 +13,7 @@ from ...calls.entries import entry
 from ...core.views import reshaped, shape_of, with_axis
 from ...expressions.elementwise import elementwise
 from ..indexing.take import TakePlan, take
-from .segment_kinds import BEYOND
+from .segment_kinds import beyond
 from .segment_index import segment_padded, segment_spread
 
 
@@ -36,7 +36,7 @@ def jagged_to_padded_dense(
     shape, length = shape_of(values, "values"), whole("max_length", max_length, 0)
     if not shape:
         raise InvalidProblemError("values must have an axis of tokens, got a number")
-    index = segment_padded(offsets, tokens=shape[0], length=length, absent=BEYOND, **options)
+    index = segment_padded(offsets, tokens=shape[0], length=length, absent=beyond(offsets), **options)
     if not real("padding_value", padding_value):
         return take(values, index, axis=0, out=out, **options)
     y = take(values, index, axis=0, **options)
@@ -61,5 +61,7 @@ def dense_to_jagged(
     rows = reshaped(dense, (math.prod(shape[:2]), *shape[2:]), "dense")
     if rows is None:
         raise InvalidProblemError("dense must be one run of memory over its first two axes; copy it to a dense array")
-    index = segment_spread(offsets, tokens=total, num_segments=shape[0], length=shape[1], absent=BEYOND, **options)
+    index = segment_spread(
+        offsets, tokens=total, num_segments=shape[0], length=shape[1], absent=beyond(offsets), **options
+    )
     return take(rows, index, axis=0, out=out, **options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,12 +15,21 @@ from ...core import Descriptor, choice, extent
 from ...core.element import INDICES, ElementKind
 from ...core.errors import InvalidProblemError
 from ...core.views import reshaped, shape_of
+from ...interop.packages import package_name
 from ...schedules.segments import By
 
 ELEMENTS = INDICES[::-1]  # of an index
 I64 = ElementKind.I64
-BEYOND = -(2**63)
-"""A number that `take` finds no row for, and that is no mistake: -1 is the last one."""
+
+
+def narrow(like: Any) -> bool:
+    """Whether 64-bit results become 32-bit ones: beside arrays of JAX without jax_enable_x64."""
+    return package_name(type(like)) == "jax" and not sys.modules["jax"].config.jax_enable_x64
+
+
+def beyond(like: Any) -> int:
+    """A number that `take` finds no row for, and that is no mistake, in an index made beside `like`: -1 is the last."""
+    return -(2**31) if narrow(like) else -(2**63)
 
 
 class SegmentKind(enum.Enum):

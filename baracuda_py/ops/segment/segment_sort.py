@@ -20,7 +20,7 @@ from ..layout.creation import arange
 from ..sort.sort import SortPlan, argsort
 from ..sort.topk import TopkPlan, topk
 from .segment_index import segment_ids, segment_padded
-from .segment_kinds import BEYOND
+from .segment_kinds import beyond
 
 
 @cache
@@ -72,10 +72,10 @@ def segment_topk(
     options, (to, to_indices) = {"stream": stream, "preference": preference}, each_of(out, 2)
     k = whole("k", k, 0)
     order = _order(x, offsets, truth("largest", largest), options)
-    places = segment_padded(offsets, tokens=shape_of(x, "x")[0], length=k, absent=BEYOND, **options)
+    places = segment_padded(offsets, tokens=shape_of(x, "x")[0], length=k, absent=beyond(offsets), **options)
     at = take(order, places, axis=0, **options)
     indices = _formula("a if p >= 0 else -1")(a=at, p=places, out=to_indices, **options)
-    there = _formula("a if p >= 0 else none")(a=at, p=places, none=BEYOND, **options)
+    there = _formula("a if p >= 0 else none")(a=at, p=places, none=beyond(places), **options)
     return take(x, there, axis=0, out=to, **options), indices
 
 
