@@ -170,7 +170,7 @@ class FormulaScan(Call):
         if self.kind in _EXTREMES:
             return _EXTREMES[self.kind](scanned, axis=self.axis, reverse=self.reverse)[0]
         return _SCANS[self.kind](
-            scanned, initial, axis=self.axis, reverse=self.reverse, exclusive=self.exclusive
+            scanned, self.axis, initial, reverse=self.reverse, exclusive=self.exclusive
         )  # fmt: skip
 
     def _through(self, dy: Any, scanned: Any, initial: Any) -> tuple[Any, ...]:

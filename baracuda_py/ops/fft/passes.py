@@ -12,6 +12,7 @@ from ...core.arrays import read
 from ...core.checked import INT64, MAX_AXES, shown, whole, wholes
 from ...core.element import COMPLEX, HALVES, ElementKind
 from ...core.errors import InvalidProblemError, UnsupportedError
+from ...core.outputs import beside
 from ...core.views import broadcast, shape_of
 from ...schedules.fourier import PARTS
 from ...schedules.stockham import REALS
@@ -91,7 +92,8 @@ def _complex(x: Array, name: str, more: dict[str, Any]) -> Array:
     element = _refuse(x, name, True)
     if element.is_complex:
         return x
-    zero = registry.public("zeros")((), element, like=x)
+    with beside(x, more["stream"]):
+        zero = registry.public("zeros")((), element, like=x)
     return registry.public("complex")(x, broadcast(zero, shape_of(x, "x"), "x"), **more)
 
 

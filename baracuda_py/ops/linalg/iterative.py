@@ -18,7 +18,6 @@ from ..elementwise.ternary_functions import where
 from ..elementwise.unary import neg  # type: ignore[attr-defined]  # made from a table
 from ..gemm.gemm import GemmPlan
 from ..layout.concat import concat
-from ..layout.creation import zeros_like
 from ..layout.moves import copy
 from ..layout.pad import pad
 from .operators import Systems, count, operator, settled, vectors
@@ -32,7 +31,7 @@ def _begun(a: Any, b: Any, x0: Any, m: Any, name: str, do: Pieces) -> tuple[Any,
     b, n = vectors(a, b, name)
     product, near = operator(a, n, do), operator(m, n, do, "M")
     if x0 is None:
-        return product, near, b, zeros_like(b), b
+        return product, near, b, do.nothing(b), b
     if shape_of(x0, "x0") != shape_of(b, "b"):
         raise InvalidProblemError(f"x0 must have the shape of x, {shape_of(b, 'b')}, got {shape_of(x0, 'x0')}")
     return product, near, b, x0, sub(b, product(x0), **do.options)
@@ -168,7 +167,7 @@ def _times(x: Any, y: Any, do: Pieces) -> Any:
 
 def _quotient(x: Any, y: Any, active: Any, do: Pieces) -> Any:
     """x / y, or 0 of systems that are done or of a y of 0."""
-    nothing = zeros_like(y)
+    nothing = do.nothing(y)
     safe = logical_and(active, ne(y, nothing, **do.options), **do.options)
     return where(safe, div(x, y, **do.options), nothing, **do.options)
 
@@ -217,7 +216,7 @@ def gmres(
         found, *_ = lstsq(along, with_axis(right, -1, "b"), **do.options)
         step = column(do.product(block(basis, slice(None), slice(0, size)), found))
         active = with_axis(do.of("s > t", s=left, t=limit), -1, "s")
-        x = do.sum(x, where(active, step, zeros_like(step), **do.options))
+        x = do.sum(x, where(active, step, do.nothing(step), **do.options))
         r = sub(b, product(x), **do.options)
         left = of.real_dot(r, r)
     return _ended(x, left, limit, made, out, do)

@@ -12,7 +12,7 @@ from ...core import Array
 from ...core.arrays import read
 from ...core.checked import real, truth
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.outputs import each_of
+from ...core.outputs import beside, each_of
 from ...core.views import constant, cut, shape_of
 from ..elementwise.binary_functions import sub
 from ..elementwise.complex_pair import complex
@@ -45,7 +45,8 @@ def _lobpcg_back(
         w, v = eigh(A, **do.options)
         if largest:
             w, v = flip(w, -1, **do.options), flip(v, -1, **do.options)
-        own = eye(shape_of(w, "w")[-1], shape_of(e, "e")[-1], element=read(e, "e").element, like=e)
+        with beside(e, stream):
+            own = eye(shape_of(w, "w")[-1], shape_of(e, "e")[-1], element=read(e, "e").element, like=e)
         apart = do.of("(1 - d) / (e - w + d)", e=across(e), w=down(w), d=own)
         made = do.sum(made, do.product(v, do.scaled(do.product(do.turned(v), dx), apart)))
     return do.product(made, do.turned(x))

@@ -17,7 +17,6 @@ from ..elementwise.cast import cast
 from ..elementwise.ternary_functions import where
 from ..gemm.gemm import GemmPlan
 from ..layout.concat import concat
-from ..layout.creation import zeros_like
 from ..layout.moves import copy
 from .parts import block, known, looked_at, rehearsed, square
 from .pieces import Pieces
@@ -92,7 +91,7 @@ def _exponential(a: Any, squarings: int, out: Any, do: Pieces) -> Any:
 def doubled(do: Pieces, a: Any, e: Any) -> Any:
     """[[a, e], [0, a]], whose function f has f's derivative along e above the diagonal."""
     above = concat([a, e], axis=-1, **do.options)
-    below = concat([zeros_like(a), a], axis=-1, **do.options)
+    below = concat([do.nothing(a), a], axis=-1, **do.options)
     return concat([above, below], axis=-2, **do.options)
 
 

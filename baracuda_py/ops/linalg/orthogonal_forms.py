@@ -8,7 +8,7 @@ from ...calls.entries import entry
 from ...core import Array
 from ...core.checked import truth
 from ...core.errors import InvalidProblemError
-from ...core.outputs import each_of
+from ...core.outputs import beside, each_of
 from ...core.views import broadcast, constant, diagonal, shape_of, with_axis
 from ..elementwise.binary_functions import mul, sub
 from ..elementwise.cast import cast
@@ -35,7 +35,9 @@ def _reflector(do: Pieces, x: Any) -> tuple[Any, Any]:
     off = do.reduced("sum_squares", _size(do, tail), -2, keepdims=True)
     own = _size(do, head)
     phase = sgn(head, **do.options)
-    phase = where(do.of("s == 0", s=own), ones_like(phase), phase, **do.options)
+    with beside(phase, do.options["stream"]):
+        one = ones_like(phase)
+    phase = where(do.of("s == 0", s=own), one, phase, **do.options)
     first = do.scaled(phase, do.of("s + sqrt(s * s + o)", s=own, o=off))
     scale = do.of("where(o > 0, 2 / (o + square(s + sqrt(s * s + o))), 0)", s=own, o=off)
     return concat([first, tail], axis=-2, **do.options), scale

@@ -6,13 +6,14 @@ from functools import cache
 from typing import Any
 
 from ...core.arrays import read
+from ...core.outputs import beside
 from ...core.views import cut, shape_of, with_axis, without_axes
 from ...expressions.elementwise import elementwise
 from ..elementwise.binary_functions import add, mul, sub
 from ..elementwise.cast import cast
 from ..elementwise.complex_unary import adjoint
 from ..gemm.matmul import matmul
-from ..layout.creation import eye
+from ..layout.creation import eye, zeros_like
 from ..reduce import reduce as page
 
 
@@ -66,7 +67,13 @@ class Pieces:
 
     def unit(self, n: int, like: Any) -> Any:
         """The identity in the element of an array of real numbers."""
-        return eye(n, element=read(like, "w").element, like=like)
+        with beside(like, self.options["stream"]):
+            return eye(n, element=read(like, "w").element, like=like)
+
+    def nothing(self, like: Any) -> Any:
+        """Zeros of an array's shape and element."""
+        with beside(like, self.options["stream"]):
+            return zeros_like(like)
 
 
 def across(w: Any) -> Any:

@@ -137,13 +137,16 @@ def qr_multiply(
     if mode not in ("left", "right"):
         raise InvalidProblemError(f"mode must be 'left' or 'right', got {shown(mode)}")
     options, to = {"stream": stream, "preference": preference}, each_of(out, 2)
-    q, r = qr(a, **options)
-    q = _conjugate(q, options, truth("conjugate", conjugate))
-    vector = len(shape_of(c, "c")) == 1
+    shape, of = shape_of(c, "c"), shape_of(a, "a")
+    if not shape or len(of) < 2:
+        raise InvalidProblemError(f"a must be a matrix and c a matrix or a vector, got shapes {of} and {shape}")
+    vector = len(shape) == 1
     given = with_axis(c, 0 if mode == "right" else -1, "c") if vector else c
     rows = shape_of(given, "c")[-1 if mode == "right" else -2]
-    if rows != shape_of(q, "q")[-2 if mode == "right" else -1]:
-        raise InvalidProblemError(f"c of shape {shape_of(c, 'c')} does not fit Q of shape {shape_of(q, 'q')}")
+    if rows != (of[-2] if mode == "right" else min(of[-2:])):
+        raise InvalidProblemError(f"c of shape {shape} does not fit Q of shape {(*of[:-1], min(of[-2:]))}")
+    q, r = qr(a, **options)
+    q = _conjugate(q, options, truth("conjugate", conjugate))
     made = product(given, q, options) if mode == "right" else product(q, given, options)
     made = column(transposed(made, "c") if mode == "right" else made) if vector else made
     made = made if to[0] is None else copy(made, out=to[0], **options)

@@ -104,7 +104,12 @@ def griffin_lim(
     sizes = formula("x" if exponent == 1 else "sqrt(x)" if exponent == 2 else "x ** p")(
         x=turned(x), **({} if exponent in (1, 2) else {"p": 1 / exponent}), **options
     )
-    guess = scaled(turned(init), sizes, options) if init is not None else joined(sizes, zeros_like(sizes), **options)
+    if init is None:
+        with beside(x, stream):
+            nothing = zeros_like(sizes)
+        guess = joined(sizes, nothing, **options)
+    else:
+        guess = scaled(turned(init), sizes, options)
     before: Any = None
     for _ in range(turns):
         sound = istft(turned(guess), length=length, **facts, **options)
