@@ -10,6 +10,11 @@ from typing import Any
 
 from ._absent import AbsentName
 from ._exports import EXPORTS
+from .core.checked import wholes
+from .core.errors import InvalidProblemError
+from .core.views import shape_of
+from .ops.linalg.matrix_norm import matrix_norm
+from .ops.reduce.norm import vector_norm
 
 _ELSEWHERE = (  # pages of other families that torch.linalg, numpy.linalg or scipy.linalg has
     "block_diag", "circulant", "companion", "convolution_matrix", "cross", "dft", "fiedler", "fiedler_companion",
@@ -33,12 +38,6 @@ def norm(
     axis: a number, whose norms are `vector_norm`, or two, whose norms are `matrix_norm`; by default those of a vector
     or a matrix. Without ord the root of the sum of |a|², without an axis either of all elements. Gradients are theirs.
     """
-    from .core.checked import wholes
-    from .core.errors import InvalidProblemError
-    from .core.views import shape_of
-    from .ops.linalg.matrix_norm import matrix_norm
-    from .ops.reduce.norm import vector_norm
-
     rest = {"out": out, "stream": stream, "preference": preference}
     rank = len(shape_of(a, "a"))
     if axis is None and ord is None:

@@ -35,7 +35,7 @@ SAME = _plans("""
     SmoothQuantLinear Dropout DropoutBackward Random Reduce ReduceBackward Trace Scan ScanBackward
     Concat ConcatBackward Fill Pad PadBackward WriteSlice GumbelSoftmax GumbelSoftmaxBackward Softmax SoftmaxBackward
     Cholesky Sparsemax SparsemaxBackward Histogram Searchsorted Sort SortBackward Topk UniqueConsecutive AdamStep
-    Fp8Cast Fft Irfft Rfft Eigh Qr Svd
+    Fp8Cast Fft Irfft Rfft Eig Eigh Qr Svd
 """)
 
 ELSEWHERE = {
@@ -65,7 +65,7 @@ _ABSENT = {
     "more than one GPU": "RingAttention DistributedAdamStep ColumnParallelLinear RowParallelLinear",
     "images": "AffineGrid GridSample GridSampleBackward Interpolate InterpolateBackward Nms RoiAlign RoiAlignBackward "
               "RoiPool RoiPoolBackward",
-    "linear algebra": "BatchedOrmqr BatchedOrmqrWy Eig",
+    "linear algebra": "BatchedOrmqr BatchedOrmqrWy",
     "pooling": "FractionalMaxPool2d FractionalMaxPool3d",
     "optimizers": "LambStep SgdStep",
 }  # fmt: skip

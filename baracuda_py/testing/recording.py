@@ -53,6 +53,9 @@ def encoded_map(tensor_map: TensorMap, pointer: int) -> bytes:
     return made.ljust(NBYTES, b"\0")
 
 
+_POISONED = 1 << 16  # bytes of an allocation
+
+
 @dataclass(frozen=True)
 class Function:
     """A kernel the recorder "loaded"."""
@@ -195,9 +198,9 @@ class Recorder:
         return self.record.capturing
 
     def allocate(self, nbytes: int, stream: int, package: str) -> Memory:
-        """Poisoned host memory, kept with the record."""
+        """Host memory whose beginning is poisoned, kept with the record; no more of it is ever touched."""
         memory = Memory(aligned_bytes(nbytes))
-        memory.bytes[:] = 0xFF
+        memory.bytes[:_POISONED] = 0xFF
         self.record.allocations.append(memory)
         self.record.streams.append(stream)
         return memory

@@ -21,7 +21,7 @@ def flash_sdpa_fp8(
     scale: float | None = None, is_causal: bool = False, causal_alignment: str = "top_left", layout: str = "bhsd",
     return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
-    """out_scale · softmax(scale · (descale_q q) (descale_k k)ᵀ) (descale_v v) of float8_e4m3fn q, k and v.
+    """out_scale · softmax(scale · (descale_q q) (descale_k k)ᵀ) (descale_v v) of e4m3; causal from the top left.
 
     q [batch, heads, queries, d_k], k and v [batch, kv_heads, keys, d_k and d_v], fp8 arrays or their bytes as uint8;
     layout "bshd": [batch, rows, heads, d]. descale_q, descale_k and descale_v [batch, kv_heads], float32 (those of

@@ -196,7 +196,7 @@ def _benchmark(title: str, **facts: Any) -> Benchmark:
 
 
 class QuantizedSdpaPlan(Plan):
-    """y = out_scale · softmax(scale · q kᵀ) (v_scale v) of codes q and k with scales, causal or not.
+    """y = out_scale · softmax(scale · q kᵀ) (v_scale v) of codes q and k with scales; causal from the top left.
 
     Products of int8 codes are exact, those of float8_e4m3fn are the tensor cores', which keep some 13 bits below the
     largest term of 32. Weights are of 16 bits: v's, or float16 where v is fp8, whose numbers float16 holds exactly. A

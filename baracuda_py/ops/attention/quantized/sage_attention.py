@@ -123,7 +123,7 @@ def sage_attention(
     is_causal: bool = False, causal_alignment: str = "top_left", layout: str = "bhsd", return_lse: bool = False,
     out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
-    """softmax(scale · q kᵀ) v with q and k as codes of 8 bits, which tensor cores multiply at twice the rate.
+    """softmax(scale · q kᵀ) v with q and k as codes of 8 bits; causal from the top left.
 
     q [batch, heads, queries, d_k], k and v [batch, kv_heads, keys, d_k and d_v], float16 or bfloat16; layout "bshd":
     [batch, rows, heads, d]. qk: "int8", or "fp8" (e4m3), codes of the operands over the scale of each 16 queries and 64
