@@ -43,7 +43,7 @@ LINALG_FUNCTIONS: dict[str, Callable[[], Call]] = {
     "cg": lambda: ([_dominant(), _made(4, 4)], {"maxiter": 8, "tol": 1e-12}),
     "bicgstab": lambda: ([_dominant(), _made(2, 4)], {"maxiter": 8, "tol": 1e-12}),
     "gmres": lambda: ([_dominant(), _made(2, 4)], {"restart": 4, "maxiter": 3, "tol": 1e-12}),
-    "lobpcg": lambda: ([_definite(9), 2], {"niter": 40, "seed": 5}),
+    "lobpcg": lambda: ([_definite(9), 2], {"niter": 40, "tol": 0.0, "seed": 5}),
     "sqrtm": lambda: ([_definite()], {}),
     "logm": lambda: ([_definite()], {}),
     "solve_sylvester": lambda: ([_definite(), _definite(3), _made(4, 3)], {}),

@@ -94,8 +94,12 @@ def same(a: Any, b: Any) -> bool:
     return all(np.array_equal(x, y) for x, y in zip(flat(a), flat(b), strict=True))
 
 
+BEGIN = {"lobpcg", "pca_lowrank", "svd_lowrank"}
+"""Those that begin with random vectors, of which hardly a trace is left in what they find."""
+
+
 def test_every_function_that_draws_is_here() -> None:
-    assert set(CALLS) | BACKWARD == set(draws())
+    assert set(CALLS) | BACKWARD | BEGIN == set(draws())
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -132,7 +132,7 @@ _KERNELS = tuple(
 
 def _dominant(torch: Any, desc: Any) -> dict[str, Any]:
     """Diagonals beyond the sum of those beside them, in torch."""
-    return {"d": torch.rand(*desc.batch_shape, desc.n) + 8}
+    return {"d": torch.rand(*desc.batch_shape, desc.n, dtype=getattr(torch, str(desc.element))) + 8}
 
 
 class TridiagonalSolvePlan(Plan):
