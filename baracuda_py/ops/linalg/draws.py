@@ -1,4 +1,4 @@
-"""Test data of factorisations and solves: matrices that are no one's hard case, of any numbers drawn."""
+"""Data of factorisations and solves: matrices that are no one's hard case, and small ones that are timed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ...core.benchmark import EAGER, FLOPS, Benchmark
 from ...core.element import ElementKind
 
 ELEMENTS = (ElementKind.F32, ElementKind.F64, ElementKind.C64, ElementKind.C128)
@@ -39,3 +40,14 @@ def solved(upper: Any, b: Any) -> Any:
         x[..., row, :] -= (upper[..., row, None, row + 1 :] @ x[..., row + 1 :, :])[..., 0, :]
         x[..., row, :] /= upper[..., row, row, None]
     return x
+
+
+def batches(*sizes: tuple[int, int, int]) -> tuple[Benchmark, ...]:
+    """Benchmarks of so many small matrices of so many rows and columns, beside torch."""
+    return tuple(
+        Benchmark(
+            f"{count} of {m} x {n} f32", batch_shape=(count,), m=m, n=n, element="float32", work=FLOPS, target=None,
+            peers=(EAGER,),
+        )
+        for count, m, n in sizes
+    )  # fmt: skip

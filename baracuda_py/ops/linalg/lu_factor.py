@@ -23,7 +23,7 @@ from ...schedules.in_workspace import bound
 from ...schedules.library_matrices import as_rows, cleared, too_large, whole, work_by_columns
 from ...schedules.map import widths
 from ...schedules.small_matrices import small_geometry, small_kernel
-from .draws import ELEMENTS, pivoted, row_size
+from .draws import ELEMENTS, batches, pivoted, row_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,21 +188,12 @@ class LuFactorPlan(Plan):
             guarantee=Guarantee(Backward(2.0), batch_invariant=True, order="cusolver"), missing=CUSOLVER.unavailable,
         ),
     )  # fmt: skip
-    benchmarks = tuple(
-        Benchmark(f"{n}² f32", m=n, n=n, element="float32", work=FLOPS, target=None, peers=(EAGER,))
-        for n in (1024, 8192)
-    ) + tuple(
-        Benchmark(
-            f"{count} of {m} x {n} f32",
-            batch_shape=(count,),
-            m=m,
-            n=n,
-            element="float32",
-            work=FLOPS,
-            target=None,
-            peers=(EAGER,),
-        )
-        for count, m, n in ((4096, 32, 32),)
+    benchmarks = (
+        *(
+            Benchmark(f"{n}² f32", m=n, n=n, element="float32", work=FLOPS, target=None, peers=(EAGER,))
+            for n in (1024, 8192)
+        ),
+        *batches((4096, 32, 32)),
     )
 
     @staticmethod

@@ -24,7 +24,7 @@ from ...schedules.in_workspace import addresses, bound, cut
 from ...schedules.library_matrices import piece_by_columns, whole
 from ...schedules.small_matrices import small_geometry, small_kernel
 from .bounded import adjoint, apart, finite, quotient, size
-from .draws import ELEMENTS, tame
+from .draws import ELEMENTS, batches, tame
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,21 +162,12 @@ class QrPlan(Plan):
             guarantee=Guarantee(Backward(10.0), batch_invariant=True, order="cusolver"), missing=CUSOLVER.unavailable,
         ),
     )  # fmt: skip
-    benchmarks = tuple(
-        Benchmark(f"{m} x {n} f32", m=m, n=n, element="float32", work=FLOPS, target=None, peers=(EAGER,))
-        for m, n in ((1024, 1024), (65536, 128))
-    ) + tuple(
-        Benchmark(
-            f"{count} of {m} x {n} f32",
-            batch_shape=(count,),
-            m=m,
-            n=n,
-            element="float32",
-            work=FLOPS,
-            target=None,
-            peers=(EAGER,),
-        )
-        for count, m, n in ((4096, 16, 16), (512, 3, 3))
+    benchmarks = (
+        *(
+            Benchmark(f"{m} x {n} f32", m=m, n=n, element="float32", work=FLOPS, target=None, peers=(EAGER,))
+            for m, n in ((1024, 1024), (65536, 128))
+        ),
+        *batches((4096, 16, 16), (512, 3, 3)),
     )
 
     @staticmethod

@@ -23,7 +23,7 @@ from ...schedules.in_workspace import INFO, UNCONVERGED, VALUES, addresses, boun
 from ...schedules.library_matrices import piece_by_columns, whole
 from ...schedules.small_matrices import small_geometry, small_kernel
 from .bounded import adjoint, apart, doubled, finite, not_finite, quotient, size
-from .draws import ELEMENTS, tame
+from .draws import ELEMENTS, batches, tame
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,21 +219,12 @@ class SvdPlan(Plan):
             guarantee=Guarantee(Backward(20.0), batch_invariant=True, order="cusolver"),
         ),
     )  # fmt: skip
-    benchmarks = tuple(
-        Benchmark(f"{m} x {n} f32", m=m, n=n, element="float32", work=FLOPS, target=None, peers=(EAGER,))
-        for m, n in ((512, 512), (4096, 256))
-    ) + tuple(
-        Benchmark(
-            f"{count} of {m} x {n} f32",
-            batch_shape=(count,),
-            m=m,
-            n=n,
-            element="float32",
-            work=FLOPS,
-            target=None,
-            peers=(EAGER,),
-        )
-        for count, m, n in ((512, 64, 64), (512, 3, 3))
+    benchmarks = (
+        *(
+            Benchmark(f"{m} x {n} f32", m=m, n=n, element="float32", work=FLOPS, target=None, peers=(EAGER,))
+            for m, n in ((512, 512), (4096, 256))
+        ),
+        *batches((512, 64, 64), (512, 3, 3)),
     )
 
     @staticmethod
