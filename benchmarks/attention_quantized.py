@@ -24,11 +24,11 @@ SHAPES = ((4, 32, 1024, 128), (4, 32, 4096, 128), (4, 32, 4096, 64), (1, 32, 163
 
 def calls(q: Any, k: Any, v: Any, causal: bool) -> dict[str, list[Callable[[], Any]]]:
     """What is timed, by name."""
-    blocks = {"q": (1, 1, 16, 0), "k": (1, 1, 64, 0)}
+    blocks = {"q": (1, 1, 16, 0), "k": (1, 1, 128, 0)}
     q8, q_scale, k8, k_scale = (
         x for name, of in (("q", q), ("k", k)) for x in bc.dynamic_quantize(of, block_shape=blocks[name])
     )
-    coded = {"q_scale": q_scale[..., 0], "k_scale": k_scale[..., 0], "q_block": 16, "k_block": 64, "is_causal": causal}
+    coded = {"q_scale": q_scale[..., 0], "k_scale": k_scale[..., 0], "q_block": 16, "k_block": 128, "is_causal": causal}
     fp8 = [x.to(torch.float8_e4m3fn) for x in (q, k, v)]
     return {
         "int8": [lambda: bc.sage_attention(q, k, v, is_causal=causal)],

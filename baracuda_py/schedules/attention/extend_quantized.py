@@ -102,7 +102,7 @@ class QuantizedExtend(Extend):
             elements=HALVES,
             design=design,
             kernels=(*kernels, *self.beside()),
-            may_spill=not producers,
+            may_spill=True,
             guarantee=replace(TENSOR_CORES, order=name),
         )
 

@@ -26,25 +26,26 @@ struct CodedShape : UnitShape<T, D, GROUPS, KEYS, RING, true, true, WGMMA> {
 };
 
 // Pieces are 16 bytes of codes, of a panel of 64 columns after the other, and there of one row after the other: so
-// neighbouring threads store to different banks.
+// neighbouring threads store to different banks. A thread's pieces are in ROWS rows, RUN apart, and in the same columns of
+// some panels: it finds its first place, and the others are constants further.
 template <class Shape> struct CodedTile {
-  static constexpr int PIECE = cache_codes::piece<Shape::FORMAT>, ROW = 64 / PIECE;
-  static constexpr int PIECES = Shape::KEYS * Shape::D / PIECE, EACH = div_up(PIECES, Shape::COPIERS);
-  static constexpr bool WHOLE = PIECES % Shape::COPIERS == 0;
-  struct Place {
-    int row, column;
-  };
-  static BARACUDA_D Place place(int n) {
-    return {n / ROW % Shape::KEYS, n / (ROW * Shape::KEYS) * 64 + n % ROW * PIECE};
+  static constexpr int KEYS = Shape::KEYS, COPIERS = Shape::COPIERS;
+  static constexpr int PIECE = cache_codes::piece<Shape::FORMAT>, ROW = 64 / PIECE, PIECES = KEYS * Shape::D / PIECE;
+  static constexpr int RUN = COPIERS / ROW, ROWS = KEYS > RUN ? KEYS / RUN : 1, BESIDE = KEYS < RUN ? RUN / KEYS : 1;
+  static constexpr int EACH = div_up(PIECES, COPIERS);
+  static_assert(RUN % 8 == 0 && (KEYS % RUN == 0 || RUN % KEYS == 0), "a thread's rows are swizzled alike");
+  static_assert(EACH % ROWS == 0, "as many pieces in each row");
+
+  // Of piece n of the thread, and of its first.
+  static BARACUDA_D int row(int n) { return static_cast<int>(threadIdx.x) / ROW % KEYS + n % ROWS * RUN; }
+  static BARACUDA_D int column() {
+    return static_cast<int>(threadIdx.x) / (ROW * KEYS) * 64 + static_cast<int>(threadIdx.x) % ROW * PIECE;
   }
-  // Calls f for each of the thread's pieces, one after the other: consumers need the registers.
-  template <class F> static BARACUDA_D void each(const F& f) {
-#pragma unroll 1
-    for (int n = 0; n < EACH; ++n) {
-      const int at = static_cast<int>(threadIdx.x) + n * Shape::COPIERS;
-      if (WHOLE || at < PIECES) f(at, place(at));
-    }
-  }
+  // The number of piece n in the tile, which may end before it; columns and elements of the tile from the first to it.
+  static BARACUDA_D int number(int n) { return static_cast<int>(threadIdx.x) + n * COPIERS; }
+  static BARACUDA_D bool has(int n) { return PIECES % COPIERS == 0 ? n < EACH : number(n) < PIECES; }
+  static constexpr int columns(int n) { return n / ROWS * BESIDE * 64; }
+  static constexpr int elements(int n) { return (n % ROWS * RUN + n / ROWS * BESIDE * KEYS) * 64; }
 };
 
 // Shared memory behind the ring.
@@ -63,6 +64,9 @@ template <class Shape, class P> struct CodedCopies {
   using Source = StreamedKeys<P, KEYS, TokenPlace>;
   static_assert(CODED % 2 == 0 && CODED / 2 < entries_ahead,
                 "keys and values; entries are looked up when they are there");
+
+  // Whether a thread has registers for all of its pieces at once.
+  template <bool OF_ROWS> static constexpr bool AT_ONCE = OF_ROWS && Shape::D <= 128;
 
   const P& p;
   const int keys, first;
@@ -105,15 +109,34 @@ template <class Shape, class P> struct CodedCopies {
   // Asks for a tile's codes and scales, of rows or of pieces; zeros where there are none.
   template <bool OF_ROWS, class Head> BARACUDA_D void ask(const Head& head, u32 to) {
     if (asked >= first) {
-      Tile::each([&](int at, typename Tile::Place of) {
-        const TokenPlace token = source.place(asked + of.row);
-        const bool there = asked + of.row < keys && of.column < head.columns();
-        const int byte = of.column / Tile::PIECE * 16;
-        cp_async_16(&space.codes[to][at], head.row(token.page, token.cell) + byte, there);
+      const auto look_up = [&](int n) { return source.place(asked + Tile::row(n)); };
+      const auto codes_of = [&](const TokenPlace& token) {
+        return head.row(token.page, token.cell) + Tile::column() / Tile::PIECE * 16;
+      };
+      const auto copy = [&](int n, const TokenPlace& token, const u8* codes) {
+        if (!Tile::has(n)) return;
+        const bool there = asked + Tile::row(n) < keys && Tile::column() + Tile::columns(n) < head.columns();
+        cp_async_16(&space.codes[to][Tile::number(n)], codes + Tile::columns(n) / Tile::PIECE * 16, there);
         if (OF_ROWS || head.scales == nullptr) return;
-        const i64 group = Shape::GROUPED ? head.group(of.column) : 0;
-        cp_async<4>(&space.scales[to][at], head.scale(token.page, token.cell) + group, there ? 4 : 0);
-      });
+        const i64 group = Shape::GROUPED ? head.group(Tile::column() + Tile::columns(n)) : 0;
+        const float* const scale = head.scale(token.page, token.cell) + group;
+        cp_async<4>(&space.scales[to][Tile::number(n)], scale, there ? 4 : 0);
+      };
+      if constexpr (AT_ONCE<OF_ROWS>) {
+#pragma unroll
+        for (int r = 0; r < Tile::ROWS; ++r) {
+          const TokenPlace token = look_up(r);
+          const u8* const codes = codes_of(token);
+#pragma unroll
+          for (int n = r; n < Tile::EACH; n += Tile::ROWS) copy(n, token, codes);
+        }
+      } else {
+#pragma unroll 1
+        for (int n = 0; n < Tile::EACH; ++n) {
+          const TokenPlace token = look_up(n);
+          copy(n, token, codes_of(token));
+        }
+      }
       if (OF_ROWS && head.scales != nullptr && threadIdx.x < KEYS) {
         const int row = static_cast<int>(threadIdx.x);
         const TokenPlace token = source.place(asked + row);
@@ -129,16 +152,23 @@ template <class Shape, class P> struct CodedCopies {
     const auto scale = [&](int n) {
       return head.scales == nullptr ? head.factor : head.factor * space.scales[from][n];
     };
-    Tile::each([&](int at, typename Tile::Place of) {
-      const uint4 x = space.codes[from][at];
+    // A piece is loaded before the one ahead of it is stored, which might be the same memory for all the compiler knows.
+    constexpr bool AHEAD = AT_ONCE<OF_ROWS>;
+    const auto codes_of = [&](int n) { return Tile::has(n) ? space.codes[from][Tile::number(n)] : uint4{}; };
+    uint4 next = AHEAD ? codes_of(0) : uint4{};
+#pragma unroll AHEAD ? Tile::EACH : 1
+    for (int n = 0; n < Tile::EACH; ++n) {
+      const uint4 x = AHEAD ? next : codes_of(n);
+      if (AHEAD) next = codes_of(n + 1);
       const u32 words[4] = {x.x, x.y, x.z, x.w};
-      const float by = OF_ROWS ? 1.0f : scale(at);
+      if (!Tile::has(n)) continue;
+      const float by = OF_ROWS ? 1.0f : scale(Tile::number(n));
 #pragma unroll
-      for (int n = 0; n < Tile::PIECE / 8; ++n) {
-        *reinterpret_cast<uint4*>(to + tile::Panels<KEYS>::at(of.row, of.column / 8 + n)) =
-            cache_codes::eight<Shape::FORMAT, T, !OF_ROWS>(words, n, by);
+      for (int part = 0; part < Tile::PIECE / 8; ++part) {
+        const int place = tile::Panels<KEYS>::at(Tile::row(0), Tile::column() / 8 + part) + Tile::elements(n);
+        *reinterpret_cast<uint4*>(to + place) = cache_codes::eight<Shape::FORMAT, T, !OF_ROWS>(words, part, by);
       }
-    });
+    }
     if (OF_ROWS && threadIdx.x < KEYS) space.factors[slot][threadIdx.x] = scale(static_cast<int>(threadIdx.x));
     ask<OF_ROWS>(head, from);
     place = (place + 1) % CODED;

@@ -18,9 +18,9 @@ template <int FORMAT> constexpr int piece = 128 / bits<FORMAT>;  // numbers in 1
 // Two elements in a register, the first in its lower half.
 template <class T> using Pair = conditional<is_same<T, f16>, __half2, __nv_bfloat162>;
 template <class T> BARACUDA_D u32 subtract(u32 x, u32 y) {
-  const u32 negative = y ^ 0x80008000u, one = is_same<T, f16> ? 0x3c003c00u : 0x3f803f80u;
-  const Pair<T> z = __hfma2(*reinterpret_cast<const Pair<T>*>(&x), *reinterpret_cast<const Pair<T>*>(&one),
-                            *reinterpret_cast<const Pair<T>*>(&negative));
+  const u32 minus_one = is_same<T, f16> ? 0xbc00bc00u : 0xbf80bf80u;
+  const Pair<T> z = __hfma2(*reinterpret_cast<const Pair<T>*>(&y), *reinterpret_cast<const Pair<T>*>(&minus_one),
+                            *reinterpret_cast<const Pair<T>*>(&x));
   return *reinterpret_cast<const u32*>(&z);
 }
 

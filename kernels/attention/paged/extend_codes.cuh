@@ -26,10 +26,11 @@ template <int WHICH, class P> struct CodedHead {
     if (heads != nullptr) factor *= static_cast<const float*>(heads)[kv];
   }
   BARACUDA_D int columns() const { return WHICH == 0 ? p.d_k : p.d_v; }
-  BARACUDA_D const u8* row(i64 page, i64 cell) const {
+  // Pages and cells are not negative, and products with unsigned numbers are shorter.
+  BARACUDA_D const u8* row(u32 page, u32 cell) const {
     return codes + page * p.stride[1 + WHICH][0] + cell * p.stride[1 + WHICH][2];
   }
-  BARACUDA_D const float* scale(i64 page, i64 cell) const {
+  BARACUDA_D const float* scale(u32 page, u32 cell) const {
     return scales + page * p.scale_stride[WHICH][0] + cell * p.scale_stride[WHICH][2];
   }
   // From a token's first scale to that of a column.

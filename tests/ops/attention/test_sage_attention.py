@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import baracuda_py as bc
+from baracuda_py.core.device import fake_device
 from baracuda_py.core.errors import InvalidProblemError, UnsupportedError
+from baracuda_py.ops.attention.quantized.sage_attention import KEYS, QUERIES
 
 BF16, E4M3 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
 
@@ -48,6 +50,18 @@ def test_near_exact_attention_on_normal_data(d: int, dtype: Any, qk: str, apart:
     assert cosine(y, want) > 1 - apart
     assert np.abs(lse - sums).max() < (0.05 if qk == "int8" else 0.3)
     assert (bc.sage_attention(q, k, v, qk=qk, is_causal=causal) == y).all()
+
+
+@pytest.mark.parametrize("d", [64, 128])
+@pytest.mark.parametrize("qk", ["int8", "fp8"])
+def test_hopper_takes_its_own_rows(d: int, qk: str) -> None:
+    """Whose tiles of keys have one scale each: the blocks of codes are whole tiles of all rows."""
+    code = {"int8": "int8", "fp8": "float8_e4m3fn"}[qk]
+    desc = bc.QuantizedSdpaDescriptor(
+        batch_size=1, num_heads=2, query_len=300, key_len=300, d_k=d, d_v=d, element="bfloat16", code_element=code,
+        q_block=QUERIES, k_block=KEYS,
+    )  # fmt: skip
+    assert "/wgmma" in str(bc.QuantizedSdpaPlan.select(desc, device=fake_device(9.0)).sku)
 
 
 def test_means_of_channels_are_taken_off_the_keys() -> None:

@@ -30,9 +30,11 @@ from ..score_terms import ALIGNMENTS, AttentionDescriptor, grouped, visible
 class QuantizedSdpaDescriptor(AttentionDescriptor):
     """q and k are codes of `code_element`, int8 or float8_e4m3fn; v has `element`, y `out_element`.
 
-    Consecutive q_block queries share a scale, and k_block keys; None is all of them. q_scale_heads, num_heads or a
-    divisor of it that consecutive heads share, are those that have scales of their own. v of 16 bits gives y of its
-    element; v of float8_e4m3fn goes with codes of it, and y is float16, bfloat16 or float8_e4m3fn, by default bfloat16.
+    Consecutive q_block queries share a scale, and k_block keys; None is all of them. Hopper's row takes any k_block
+    that is a multiple of 128 or not less than the keys (head_dim 64: of 64); others go to slower ones. q_scale_heads,
+    num_heads or a divisor of it that consecutive heads share, are those that have scales of their own. v of 16 bits
+    gives y of its element; v of float8_e4m3fn goes with codes of it, and y is float16, bfloat16 or float8_e4m3fn, by
+    default bfloat16.
     """
 
     element: ElementKind = element_field(VALUES)
@@ -210,8 +212,8 @@ class QuantizedSdpaPlan(Plan):
     variants: ClassVar[tuple[Variant, ...]] = (WGMMA_ROW, WGMMA_FP8_ROW, MMA_ROW, MMA_FP8_ROW, SIMT_ROW)
     torch = staticmethod(in_torch)
     benchmarks = (
-        _benchmark("int8, bf16 values", element="bfloat16", q_block=16, k_block=64),
-        _benchmark("int8, bf16 values, causal", element="bfloat16", q_block=16, k_block=64, is_causal=True),
+        _benchmark("int8, bf16 values", element="bfloat16", q_block=16, k_block=128),
+        _benchmark("int8, bf16 values, causal", element="bfloat16", q_block=16, k_block=128, is_causal=True),
         _benchmark("e4m3", element="float8_e4m3fn", code_element="float8_e4m3fn"),
         _benchmark("e4m3, causal", element="float8_e4m3fn", code_element="float8_e4m3fn", is_causal=True),
     )

@@ -24,7 +24,7 @@ from ..layouts import is_swapped, shape_of
 from .quantized_sdpa import QuantizedSdpaDescriptor, QuantizedSdpaPlan, quantized_sdpa
 
 CODES = {"int8": E.I8, "fp8": E.FP8E4M3}
-QUERIES, KEYS = 16, 64  # that share a scale: an instruction's rows, and a tile's keys
+QUERIES, KEYS = 16, 128  # that share a scale: rows of an instruction, and keys of the largest tile that has one factor
 
 
 def _described(q: Any, k: Any, v: Any, code: E, swapped: bool, facts: dict[str, Any]) -> QuantizedSdpaDescriptor:
@@ -126,9 +126,9 @@ def sage_attention(
     """softmax(scale · q kᵀ) v with q and k as codes of 8 bits; causal from the top left.
 
     q [batch, heads, queries, d_k], k and v [batch, kv_heads, keys, d_k and d_v], float16 or bfloat16; layout "bshd":
-    [batch, rows, heads, d]. qk: "int8", or "fp8" (e4m3), codes of the operands over the scale of each 16 queries and 64
-    keys, max |x| / 127 or / 448. Weights and v are multiplied as 16 bits. smooth_k: the mean of a head's keys is taken
-    off them first, which changes no weight, as it moves all scores of a row alike, and makes outliers of channels
+    [batch, rows, heads, d]. qk: "int8", or "fp8" (e4m3), codes of the operands over the scale of each 16 queries and
+    128 keys, max |x| / 127 or / 448. Weights and v are multiplied as 16 bits. smooth_k: the mean of a head's keys is
+    taken off them first, which changes no weight, as it moves all scores of a row alike, and makes outliers of channels
     small; lse has it back. On normal data of head_dim 64 and 128 y has a cosine of at least 0.999 to exact attention.
     With return_lse also log Σ exp(s), float32 [batch, heads, queries].
 
