@@ -534,6 +534,9 @@ from .ops.linalg.geqrf import GeqrfPlan as GeqrfPlan
 from .ops.linalg.householder_product import HouseholderProductArgs as HouseholderProductArgs
 from .ops.linalg.householder_product import HouseholderProductDescriptor as _HouseholderProductDescriptor
 from .ops.linalg.householder_product import HouseholderProductPlan as HouseholderProductPlan
+from .ops.linalg.ldl_factor import LdlFactorArgs as LdlFactorArgs
+from .ops.linalg.ldl_factor import LdlFactorDescriptor as _LdlFactorDescriptor
+from .ops.linalg.ldl_factor import LdlFactorPlan as LdlFactorPlan
 from .ops.linalg.lu_factor import LuFactorArgs as LuFactorArgs
 from .ops.linalg.lu_factor import LuFactorDescriptor as _LuFactorDescriptor
 from .ops.linalg.lu_factor import LuFactorPlan as LuFactorPlan
@@ -1018,6 +1021,9 @@ from .ops.sort.unique import UniqueConsecutivePlan as UniqueConsecutivePlan
 from .ops.sparse.sddmm import SddmmArgs as SddmmArgs
 from .ops.sparse.sddmm import SddmmDescriptor as _SddmmDescriptor
 from .ops.sparse.sddmm import SddmmPlan as SddmmPlan
+from .ops.sparse.triangular_solve import SparseTriangularSolveArgs as SparseTriangularSolveArgs
+from .ops.sparse.triangular_solve import SparseTriangularSolveDescriptor as _SparseTriangularSolveDescriptor
+from .ops.sparse.triangular_solve import SparseTriangularSolvePlan as SparseTriangularSolvePlan
 
 class _Shaped(Protocol):
     @property
@@ -4163,6 +4169,9 @@ class GeqrfDescriptor(_GeqrfDescriptor):
 class HouseholderProductDescriptor(_HouseholderProductDescriptor):
     """a and q are [*batch_shape, m, n], m >= n, tau is [*batch_shape, k], k <= n."""
     def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., m: SupportsIndex, n: SupportsIndex, k: SupportsIndex, element: DType) -> None: ...
+class LdlFactorDescriptor(_LdlFactorDescriptor):
+    """a and ld are matrices [*batch_shape, n, n], pivots [*batch_shape, n], info [*batch_shape]."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., n: SupportsIndex, hermitian: bool = False, element: DType) -> None: ...
 class LuFactorDescriptor(_LuFactorDescriptor):
     """a and lu are matrices [*batch_shape, m, n], pivots [*batch_shape, min(m, n)], info [*batch_shape]."""
     def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., m: SupportsIndex, n: SupportsIndex, element: DType) -> None: ...
@@ -4233,6 +4242,12 @@ def inv_ex(a: Array, *, out: Out = None, stream: Stream = None, preference: Plan
     """(inverse, info) of `inv`: info, int32 [...], is 0, or k where U[k, k] is exactly 0 (torch.linalg.inv_ex)."""
 def inverse(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`inv` by its older name (torch.inverse)."""
+def ldl_factor(a: Array, *, hermitian: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(ld, pivots) of `ldl_factor_ex` (torch.linalg.ldl_factor). A singular matrix has factors, too: D has a 0."""
+def ldl_factor_ex(a: Array, *, hermitian: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(ld, pivots, info): factors A = P L D L* Pᵀ of symmetric matrices (torch.linalg.ldl_factor_ex; LAPACK sytrf)."""
+def ldl_solve(ld: Array, pivots: Array, b: Array, *, hermitian: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with A x = b, A by its factors from `ldl_factor` (torch.linalg.ldl_solve; LAPACK sytrs, hetrs)."""
 def lobpcg(A: Array, k: int | None = None, B: Array | None = None, X: Array | None = None, n: int | None = None, iK: Array | None = None, niter: int | None = None, tol: float | None = None, largest: bool = True, *, seed: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(E, X) with A X ≈ X diag(E), or A X ≈ B X diag(E): k eigenvalues, largest first, or smallest (torch.lobpcg)."""
 def logdet(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -6014,5 +6029,8 @@ def unique_values(x: Array, *, size: int | None = None, fill_value: Array | None
 class SddmmDescriptor(_SddmmDescriptor):
     """a is [num_segments, *row_shape], b [rows, *row_shape], columns, c and y [tokens]; see `Segmented` for `by`."""
     def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'offsets', rows: SupportsIndex, tokens: SupportsIndex, row_shape: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
+class SparseTriangularSolveDescriptor(_SparseTriangularSolveDescriptor):
+    """A is [n, n] with `tokens` entries: values, columns [tokens], offsets [n + 1]; b and x are [n, k]."""
+    def __init__(self, *, n: SupportsIndex, k: SupportsIndex, tokens: SupportsIndex, upper: bool = False, unit: bool = False, element: DType) -> None: ...
 def sddmm(a: Array, b: Array, columns: Array, index: Array, c: Array | None = None, *, by: str = 'offsets', alpha: Scalar = 1.0, beta: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[e] = alpha a[row(e), :] · b[columns[e], :] + beta c[e] at the entries e of a sparse matrix; see `SddmmPlan`."""

@@ -855,6 +855,9 @@ from baracuda_py import householder_product as householder_product
 from baracuda_py import inv as inv
 from baracuda_py import inv_ex as inv_ex
 from baracuda_py import inverse as inverse
+from baracuda_py import ldl_factor as ldl_factor
+from baracuda_py import ldl_factor_ex as ldl_factor_ex
+from baracuda_py import ldl_solve as ldl_solve
 from baracuda_py import logdet as logdet
 from baracuda_py import logm as logm
 from baracuda_py import lstsq as lstsq
