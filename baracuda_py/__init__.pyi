@@ -549,6 +549,7 @@ from .ops.linalg.qr import QrPlan as QrPlan
 from .ops.linalg.svd import SvdArgs as SvdArgs
 from .ops.linalg.svd import SvdDescriptor as _SvdDescriptor
 from .ops.linalg.svd import SvdPlan as SvdPlan
+from .ops.linalg.svd_jacobi import SvdJacobiPlan as SvdJacobiPlan
 from .ops.linalg.triangular_solve import TriangularSolveArgs as TriangularSolveArgs
 from .ops.linalg.triangular_solve import TriangularSolveDescriptor as _TriangularSolveDescriptor
 from .ops.linalg.triangular_solve import TriangularSolvePlan as TriangularSolvePlan
@@ -4304,11 +4305,11 @@ def solve_triangular(a: Array, b: Array, *, upper: bool, left: bool = True, unit
     """x with op(A) x = b, or x op(A) = b where not `left`, A a triangle of a (torch.linalg.solve_triangular)."""
 def sqrtm(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The principal square root x of matrices, x x = a (scipy.linalg.sqrtm, jax.scipy.linalg.sqrtm)."""
-def svd(a: Array, full_matrices: bool = True, *, return_info: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def svd(a: Array, full_matrices: bool = True, *, driver: str | None = None, return_info: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(u, s, vh) with a = u diag(s) vh, s >= 0 descending (torch.linalg.svd, numpy.linalg.svd)."""
 def svd_lowrank(a: Array, q: int | None = 6, niter: int = 2, M: Array | None = None, *, seed: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(U, S, V) with a ≈ U diag(S) Vᴴ of the q largest singular values, about (torch.svd_lowrank)."""
-def svdvals(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def svdvals(a: Array, *, driver: str | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """s, the singular values of matrices, descending (torch.linalg.svdvals, numpy.linalg.svdvals)."""
 def tensorinv(a: Array, ind: int = 2, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The inverse of a as a map from its last axes to its first `ind` (torch.linalg.tensorinv, numpy.linalg.tensorinv)."""

@@ -1766,6 +1766,7 @@ _BY_FAMILY = {
     "QrPlan": "ops.linalg.qr",
     "SvdArgs": "ops.linalg.svd",
     "SvdDescriptor": "ops.linalg.svd",
+    "SvdJacobiPlan": "ops.linalg.svd_jacobi",
     "SvdPlan": "ops.linalg.svd",
     "TriangularSolveArgs": "ops.linalg.triangular_solve",
     "TriangularSolveDescriptor": "ops.linalg.triangular_solve",

@@ -5,9 +5,9 @@
 // adds entries l, l + 32, … of the row in order, then the lanes are added pairwise: bits depend on the row's entries and
 // their places in it, and on nothing else.
 #include <baracuda/lookback.cuh>
+#include <baracuda/positions.cuh>
 
 #include "linalg/numbers.cuh"
-#include "segment/places.cuh"
 
 namespace baracuda {
 
@@ -28,14 +28,14 @@ template <class T> BARACUDA_D void sparse_triangular_solve(const SparseTriangula
   const T* const values = static_cast<const T*>(p.values);
   T* const x = static_cast<T*>(p.x) + side * p.x_steps[1];
   const auto edge = [&](i64 at) {
-    return max<i64>(0, min<i64>(read_index(p.offsets, at * p.offsets_step, p.offsets_wide), p.tokens));
+    return max<i64>(0, min<i64>(read_index(p.offsets, p.offsets_wide, at * p.offsets_step), p.tokens));
   };
   T pivot{}, sum[solve_sides];
 #pragma unroll
   for (int s = 0; s < solve_sides; ++s) sum[s] = T{};
   const i64 end = edge(row + 1);
   for (i64 e = edge(row) + lane; e < end; e += warp_size) {
-    const i64 column = read_index(p.columns, e * p.columns_step, p.columns_wide);
+    const i64 column = read_index(p.columns, p.columns_wide, e * p.columns_step);
     if (column == row) pivot = plus(pivot, values[e * p.values_step]);
     if (p.upper ? column <= row || column >= p.n : column >= row || column < 0) continue;
     const T value = values[e * p.values_step];

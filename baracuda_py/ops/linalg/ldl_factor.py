@@ -225,7 +225,7 @@ class LdlFactorPlan(Plan):
     variants = (
         Variant(
             "small", small, "linalg/small_ldl.cu", (_SMALL,), elements=ELEMENTS,
-            guarantee=Guarantee(Backward(4.0), batch_invariant=True),
+            guarantee=Guarantee(Backward(4.0), batch_invariant=True), may_spill=True,
         ),
         Variant(
             "cusolver", geometry, COPY_SOURCE, (COPY, PIVOTS, INFO), elements=ELEMENTS, backend=BackendKind.CUSOLVER,
