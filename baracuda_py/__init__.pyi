@@ -21,6 +21,7 @@ from typing import TypeVar
 from typing import overload
 
 from . import linalg as linalg
+from . import nested as nested
 from . import nn as nn
 from . import serving as serving
 from . import signal as signal
@@ -3743,6 +3744,8 @@ class WriteSliceDescriptor(_WriteSliceDescriptor):
     def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], sizes: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
 def append(x: Array, values: Array, axis: int | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """values behind x along an axis, or behind the elements of x, both in one axis (numpy.append)."""
+def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Array, *args: Any, **kwargs: Any) -> Array:
+    """func1d(line, *args, **kwargs) of every line along an axis, whose results take its place (numpy.apply_along_axis)."""
 def apply_over_axes(func: Callable[..., Any], x: Array, axes: Any) -> Array:
     """func(x, axis=axis) for each of several axes in turn, whose result has that axis, of extent 1, or lacks it."""
 def arange(start: Any, stop: Any = None, step: Any = 1, element: Any = None, *, like: Any = None, out: Any = None) -> Array:
@@ -4229,6 +4232,8 @@ def expm(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPr
     """`matrix_exp` by SciPy's name (scipy.linalg.expm, jax.scipy.linalg.expm)."""
 def expm_frechet(a: Array, e: Array, *, compute_expm: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(exp(a), L): L is the derivative of exp at a along e (scipy.linalg.expm_frechet, jax.scipy.linalg)."""
+def funm(a: Array, func: Callable[[Any], Any], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """f(a) of matrices that `eig` makes diagonal: v diag(func(w)) v⁻¹ (scipy.linalg.funm, jax.scipy.linalg.funm)."""
 def geqrf(a: Array, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """y: R on and above the diagonal, below it the reflectors v of H = I - tau v vᴴ (v is 1 on it); A = H₁ H₂ … R."""
 def gmres(A: Any, b: Array, x0: Array | None = None, *, tol: float = 1e-05, atol: float = 0.0, restart: int = 20, maxiter: int | None = None, M: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -4287,10 +4292,16 @@ def pinv(a: Array, *, atol: Any = None, rtol: Any = None, hermitian: bool = Fals
     """V Σ⁺ Uᴴ, the pseudo-inverses of matrices (torch.linalg.pinv); Σ⁺ is 1 / σ above max(atol, rtol σ₁), else 0."""
 def pinverse(a: Array, rcond: float = 1e-15, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`pinv` by its older name, of singular values above rcond σ₁ (torch.pinverse)."""
+def polyfit(x: Array, y: Array, deg: int, rcond: float | None = None, full: bool = False, w: Array | None = None, cov: bool | str = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The deg + 1 coefficients, the highest power first, of the least sum of w² (p(x) - y)² (numpy.polyfit)."""
+def qdwh(x: Array, *, is_hermitian: bool = False, max_iterations: int | None = None, eps: float | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(u, h, steps, converged): x = u h, u of orthonormal columns and h Hermitian, not negative (jax.lax.linalg.qdwh)."""
 def qr(a: Array, mode: str = 'reduced', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(q, r) with a = q r, q of orthonormal columns and r upper triangular (torch.linalg.qr, numpy.linalg.qr)."""
 def qr_multiply(a: Array, c: Array, mode: str = 'right', *, conjugate: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(c Q, R), or (Q c, R) of mode 'left', with a = Q R reduced (scipy.linalg.qr_multiply, jax.scipy.linalg)."""
+def roots(p: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The n - 1 roots of a polynomial of n coefficients, the highest power first (numpy.roots, jax.numpy.roots)."""
 def slogdet(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(sign, logabsdet): det(A) = sign · exp(logabsdet), which stays in range (torch.linalg.slogdet, numpy's)."""
 def solve(a: Array, b: Array, *, left: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -4317,6 +4328,8 @@ def tensorsolve(a: Array, b: Array, dims: Any = None, *, out: Out = None, stream
     """x with tensordot(a, x, x.ndim) = b (torch.linalg.tensorsolve, numpy.linalg.tensorsolve)."""
 def triangular_solve(a: Array, b: Array, *, left_side: bool = False, lower: bool = False, transpose_a: bool = False, conjugate_a: bool = False, unit_diagonal: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`solve_triangular` by JAX's words: x op(A) = b, or op(A) x = b with `left_side` (jax.lax.linalg)."""
+def tridiagonal(a: Array, *, lower: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(reflectors, d, e, taus) of Hermitian matrices, Qᴴ A Q = T of three diagonals (jax.lax.linalg.tridiagonal)."""
 def tridiagonal_solve(dl: Array, d: Array, du: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with A x = b, A of three diagonals (jax.lax.linalg.tridiagonal_solve; LAPACK gtsv)."""
 # ops.loss

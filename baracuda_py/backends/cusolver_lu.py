@@ -1,4 +1,4 @@
-"""cuSOLVER's LU factors (cusolverDn getrf) and those of symmetric matrices (sytrf): in place, on matrices by columns."""
+"""cuSOLVER's LU factors (cusolverDn getrf) and those of symmetric matrices (sytrf): in place, by columns."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ from .formats import COO, CSR, sparse_of
 from .parts import Options, formula
 from .products import sampled_addmm
 
+
 def _conjugate(x: Any, options: Options) -> Any:
     return conj(x, **options) if read(x, "x").element.is_complex else x
 

@@ -57,6 +57,7 @@ template <class T, int G> BARACUDA_D void small_ldl(const SmallLdlParams& p) {
       }
     }
     const int moved = k + width - 1;
+    s.sync();  // all have chosen, by numbers that are exchanged now
     if (pivot != moved) {
       s.lines(k, n, [&](int column) {
         const T upper = m[moved * pitch + column];

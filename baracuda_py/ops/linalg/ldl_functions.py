@@ -18,7 +18,6 @@ from ..indexing.mask_functions import take_along_axis
 from ..layout.creation import arange
 from ..layout.moves import copy
 from ..layout.pad import pad, roll
-from ..layout.triangle import tril
 from ..scan.scan import cumsum
 from .ldl_factor import LdlFactorPlan, ldl_factors
 from .lu_functions import permuted_rows
@@ -111,7 +110,7 @@ def ldl_solve(
     known(ld, "ld", "ldl_solve"), fits(n, b, True)
     if shape_of(pivots, "pivots") != shape_of(ld, "ld")[:-1]:
         raise InvalidProblemError(
-            f"pivots must have shape {shape_of(ld, 'ld')[:-1]}, one for each row of ld, got {shape_of(pivots, 'pivots')}"
+            f"pivots must be {shape_of(ld, 'ld')[:-1]}, one for each row of ld, got shape {shape_of(pivots, 'pivots')}"
         )
     if not n or 0 in shape_of(b, "b"):
         return copy(one_batch((ld, "ld"), (b, "b"))[1], out=out, **options)

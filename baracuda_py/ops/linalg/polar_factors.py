@@ -8,13 +8,15 @@ from typing import Any
 from ...calls.entries import entry
 from ...core import Array
 from ...core.checked import truth, whole
+from ...core.element import ElementKind
 from ...core.errors import InvalidProblemError
-from ...core.outputs import each_of
+from ...core.outputs import beside, each_of
 from ...core.views import broadcast, shape_of, with_axis
 from ..elementwise.binary_functions import add, sub
 from ..elementwise.cast import cast
 from ..elementwise.unary import abs as magnitude  # type: ignore[attr-defined]  # made from a table
 from ..layout.concat import concat
+from ..layout.creation import full
 from ..layout.moves import copy
 from .cholesky_functions import cholesky
 from .parts import adjoint_of, block, known
@@ -58,25 +60,28 @@ def _step(do: Pieces, x: Any, one: Any, a: float, b: float, c: float) -> Any:
 
 @entry(QrPlan)
 def qdwh(
-    x: Array, *, is_hermitian: bool = False, max_iterations: int | None = None, eps: float | None = None, out: Any = None,
-    stream: Any = None, preference: Any = None,
+    x: Array, *, is_hermitian: bool = False, max_iterations: int | None = None, eps: float | None = None,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """(u, h, steps, converged): x = u h, u of orthonormal columns and h Hermitian, not negative (jax.lax.linalg.qdwh).
 
-    x: [..., m, n], m >= n, of f32, f64, complex64, complex128, of full rank. u: [..., m, n], h: [..., n, n]; steps: how
-    many there were, a number of the host; converged: bool [...], whether the last one changed u by less than eps^(1/3).
-    The weights are those of singular values down to eps (of the element by default) of the norm, so that the host knows
-    the number of steps, six or seven, and nothing waits. is_hermitian changes nothing. Gradients are those of its calls.
+    x: [..., m, n], m >= n, of f32, f64, complex64, complex128, of full rank. u: [..., m, n], h: [..., n, n]; steps:
+    int32 (), how many there were; converged: bool [...], whether the last one changed u by less than eps^(1/3).
+    The weights are those of singular values down to eps (of the element by default) of the norm, so that the host
+    knows the number of steps and nothing waits: 4 of float32, 6 of float64. Smaller singular values are as good as 0,
+    and `converged` tells. is_hermitian changes nothing. Gradients are those of its calls.
     """
     do, view = Pieces(stream, preference), known(x, "x", "qdwh")
     truth("is_hermitian", is_hermitian)
     if len(view.shape) < 2 or view.shape[-2] < view.shape[-1] or 0 in view.shape[-2:]:
         raise InvalidProblemError(f"x must be [..., m, n] with m >= n >= 1, got shape {view.shape}; give the adjoint")
-    to, n, kind = each_of(out, 2), view.shape[-1], view.element
+    to, n, kind = each_of(out, 4), view.shape[-1], view.element
     least = float(kind.limits.eps) if eps is None else float(eps)
     if not 0 < least < 1:
         raise InvalidProblemError(f"eps must be in (0, 1), got {eps}")
-    steps = _weights(least, float(kind.limits.eps), 10 if max_iterations is None else whole("max_iterations", max_iterations, 1))
+    steps = _weights(
+        least, float(kind.limits.eps), 10 if max_iterations is None else whole("max_iterations", max_iterations, 1)
+    )
     size = magnitude(x, **do.options)
     most = [
         do.reduced("amax", do.reduced("sum", size, axis), -1, keepdims=True) for axis in (-2, -1)
@@ -91,8 +96,13 @@ def qdwh(
     u = sub(do.times(u, 1.5), do.times(do.product(u, gram), 0.5), **do.options)
     off = do.reduced("l2_norm", magnitude(sub(u, before, **do.options), **do.options), (-2, -1))
     own = do.reduced("l2_norm", magnitude(u, **do.options), (-2, -1))
-    converged = do.of("d <= e * s", d=off, s=own, e=float(kind.limits.eps) ** (1 / 3))
+    converged = do.of("d <= e * s", d=off, s=own, e=float(kind.limits.eps) ** (1 / 3), out=to[3])
     h = do.product(adjoint_of(u, do.options), x)
     h = do.times(add(h, adjoint_of(h, do.options), **do.options), 0.5)
-    given = (one_ if place is None else copy(one_, out=place, **do.options) for one_, place in zip((u, h), to, strict=True))
-    return (*given, len(steps), converged)
+    with beside(u, stream):
+        count = full((), len(steps), ElementKind.I32, like=u)
+    u, h, count = (
+        one if place is None else copy(one, out=place, **do.options)
+        for one, place in zip((u, h, count), to, strict=False)
+    )
+    return u, h, count, converged

@@ -46,8 +46,8 @@ def polyfit(
 
     x: [m] of f32, f64; y: [m], or [m, r] of r fits, whose coefficients are columns; w: [m]. By `lstsq` of `vander`,
     whose columns are brought to one length; singular values up to rcond σ₁ (by default m eps) count as 0. full:
-    (p, residuals, rank, s, rcond), residuals as of `lstsq`. cov: (p, the covariance [deg + 1, deg + 1] of p, or for each
-    fit one along a last axis), scaled by the residuals over m - deg - 1, "unscaled" by 1. Gradients of x, y and w are
+    (p, residuals, rank, s, rcond), residuals as of `lstsq`. cov: (p, the covariance [deg + 1, deg + 1] of p, of several
+    fits along a last axis), scaled by the residuals over m - deg - 1, "unscaled" by 1. Gradients of x, y and w are
     those of matrices of full rank.
     """
     do, count = Pieces(stream, preference), whole("deg", deg, 0) + 1
@@ -73,7 +73,10 @@ def polyfit(
     p = div(found, down(sizes) if columns else sizes, out=None if full or cov else out, **do.options)
     if full:
         made: tuple[Any, ...] = (p, left, rank, s)
-        return (*(made if out is None else (copy(a, out=b, **do.options) for a, b in zip(made, out, strict=True))), limit)
+        return (
+            *(made if out is None else (copy(a, out=b, **do.options) for a, b in zip(made, out, strict=True))),
+            limit,
+        )
     if cov is False:
         return p
     spread = inv(do.product(adjoint_of(powers, do.options), powers), **do.options)

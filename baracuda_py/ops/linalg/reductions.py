@@ -66,7 +66,7 @@ def tridiagonal(
     view = known(a, "a", "tridiagonal")
     if not truth("lower", lower) or not n:
         raise InvalidProblemError(
-            f"tridiagonal reads the lower triangle of matrices of a row at least, got shape {view.shape}, lower={lower}; "
+            f"tridiagonal reads the lower triangle of matrices of a row at least, got {view.shape}, lower={lower}; "
             "of an upper triangle give the adjoint"
         )
     to, rank, kind, every = each_of(out, 4), len(view.shape), view.element, slice(None)

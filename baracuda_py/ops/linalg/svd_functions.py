@@ -29,8 +29,8 @@ def _by(driver: Any, a: Any) -> Any:
         raise InvalidProblemError(f"driver must be None, 'gesvd', 'gesvdj' or 'gesvda', got {shown(driver)}")
     if driver == "gesvda":
         raise UnsupportedError(
-            "gesvda finds singular values by those of aᴴ a, so small ones have half of the digits; write driver='gesvdj', "
-            "or for the largest few `svd_lowrank`"
+            "gesvda finds singular values by those of aᴴ a, so small ones have half of the digits; write "
+            "driver='gesvdj', or for the largest few `svd_lowrank`"
         )
     small = max(shape_of(a, "a")[-2:], default=0) <= LARGEST  # for which ours is Jacobi's method, and waits for nothing
     return by_jacobi if driver == "gesvdj" and not small else _svd
@@ -92,8 +92,8 @@ def svd(
     results are NaN. driver: "gesvd", the default on a device for more than 64 rows or columns, where nothing waits; or
     "gesvdj", cuSOLVER's Jacobi method, which takes 0.6 of its time (512 x 512, 4096 x 256), but waits for the device
     after each sweep and cannot be captured. Smaller matrices take Jacobi's method in one launch, whatever the driver;
-    "gesvda", which squares the condition, is refused. The gradient by u and vh takes full_matrices=False or a square a, and
-    distinct singular values (of a rectangular one, off 0): it is infinite or NaN elsewhere, as torch's, and has a
+    "gesvda", which squares the condition, is refused. The gradient by u and vh takes full_matrices=False or a square a,
+    and distinct singular values (of a rectangular one, off 0): it is infinite or NaN elsewhere, as torch's, and has a
     meaning for functions that do not depend on signs and phases.
     """
     return _by(driver, a)(
@@ -116,6 +116,7 @@ def svdvals(
 ) -> Any:  # fmt: skip
     """s, the singular values of matrices, descending (torch.linalg.svdvals, numpy.linalg.svdvals).
 
-    As `svd`, which makes vectors besides and says what `driver` chooses; its gradient makes them, and takes no distinct singular values.
+    As `svd`, which makes vectors besides and says what `driver` chooses; its gradient makes them, and takes no distinct
+    singular values.
     """
     return _by(driver, a)(a, return_u=False, return_vh=False, out=out, stream=stream, preference=preference)
