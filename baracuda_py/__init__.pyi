@@ -547,6 +547,9 @@ from .ops.linalg.lu_permutation import LuPermutationPlan as LuPermutationPlan
 from .ops.linalg.qr import QrArgs as QrArgs
 from .ops.linalg.qr import QrDescriptor as _QrDescriptor
 from .ops.linalg.qr import QrPlan as QrPlan
+from .ops.linalg.schur import SchurArgs as SchurArgs
+from .ops.linalg.schur import SchurDescriptor as _SchurDescriptor
+from .ops.linalg.schur import SchurPlan as SchurPlan
 from .ops.linalg.svd import SvdArgs as SvdArgs
 from .ops.linalg.svd import SvdDescriptor as _SvdDescriptor
 from .ops.linalg.svd import SvdPlan as SvdPlan
@@ -4185,6 +4188,9 @@ class LuPermutationDescriptor(_LuPermutationDescriptor):
 class QrDescriptor(_QrDescriptor):
     """a is [*batch_shape, m, n], of k = min(m, n); q is [*, m, k] and r [*, k, n], `complete`: [*, m, m], [*, m, n]."""
     def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., m: SupportsIndex, n: SupportsIndex, complete: bool = False, element: DType) -> None: ...
+class SchurDescriptor(_SchurDescriptor):
+    """a, t and z are matrices [*batch_shape, n, n], info [*batch_shape]."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., n: SupportsIndex, element: DType) -> None: ...
 class SvdDescriptor(_SvdDescriptor):
     """a is [*batch_shape, m, n], of k = min(m, n); s [*, k] is real, u [*, m, k], vh [*, k, n], info [*]."""
     def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., m: SupportsIndex, n: SupportsIndex, full_matrices: bool = False, element: DType) -> None: ...
@@ -4302,6 +4308,10 @@ def qr_multiply(a: Array, c: Array, mode: str = 'right', *, conjugate: bool = Fa
     """(c Q, R), or (Q c, R) of mode 'left', with a = Q R reduced (scipy.linalg.qr_multiply, jax.scipy.linalg)."""
 def roots(p: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The n - 1 roots of a polynomial of n coefficients, the highest power first (numpy.roots, jax.numpy.roots)."""
+def rsf2csf(t: Array, z: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The complex Schur form (t, z) of a real one, z t zᵀ the same matrix (scipy.linalg.rsf2csf, jax.scipy.linalg)."""
+def schur(a: Array, output: str = 'complex', *, return_info: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(t, z) with a = z t zᴴ, t upper triangular, z unitary (scipy.linalg.schur, jax.scipy.linalg, jax.lax.linalg)."""
 def slogdet(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(sign, logabsdet): det(A) = sign · exp(logabsdet), which stays in range (torch.linalg.slogdet, numpy's)."""
 def solve(a: Array, b: Array, *, left: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

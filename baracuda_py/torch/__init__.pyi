@@ -873,6 +873,8 @@ from baracuda_py import qdwh as qdwh
 from baracuda_py import qr as qr
 from baracuda_py import qr_multiply as qr_multiply
 from baracuda_py import roots as roots
+from baracuda_py import rsf2csf as rsf2csf
+from baracuda_py import schur as schur
 from baracuda_py import slogdet as slogdet
 from baracuda_py import solve as solve
 from baracuda_py import solve_ex as solve_ex

@@ -55,6 +55,8 @@ LINALG_FUNCTIONS: dict[str, Callable[[], Call]] = {
     "solve_sylvester": lambda: ([_definite(), _definite(3), _made(4, 3)], {}),
     "hessenberg": lambda: ([_made(4, 4)], {}),
     "cholesky_update": lambda: ([np.triu(_definite()), _made(4)], {}),
+    "schur": lambda: ([_made(4, 4)], {}),
+    "rsf2csf": lambda: ([np.triu(_made(4, 4), -1), np.eye(4, dtype=np.float32)], {}),
     "tridiagonal": lambda: ([_definite()], {}),
     "qdwh": lambda: ([_made(6, 4)], {}),
     "funm": lambda: ([_definite(), _squares], {}),

@@ -107,8 +107,10 @@ def triangle(desc: SparseTriangularSolveDescriptor, values: Any, columns: Any, o
 def residual(
     desc: SparseTriangularSolveDescriptor, name: str, *, values: Any, columns: Any, offsets: Any, b: Any, x: Any
 ) -> Any:  # fmt: skip
-    """‖A X - B‖ / (n ‖A‖ ‖X‖) in the norm of the largest row."""
+    """‖A X - B‖ / (n ‖A‖ ‖X‖) in the norm of the largest row; 0 where a diagonal is 0 and X is not finite."""
     matrix = triangle(desc, values, columns, offsets)
+    if not np.diag(matrix).all() and not np.isfinite(x).all():
+        return np.zeros(())
     off, scale = row_size(matrix @ x - b), max(desc.n, 1) * row_size(matrix) * row_size(x)
     return np.where(off == 0, 0, off / np.where(scale == 0, 1, scale))
 
@@ -219,7 +221,7 @@ class SparseTriangularSolvePlan(Plan):
     def complete(cls, desc: SparseTriangularSolveDescriptor, arrays: dict[str, Any]) -> None:
         """Rows that each begin with their diagonal, which is large beside the sum of the others."""
         values, columns = np.array(arrays["values"]), np.array(arrays["columns"])
-        if desc.n:
+        if 0 < desc.n <= desc.tokens:
             first = np.asarray(arrays["offsets"])[:-1].astype(np.int64)
             values = values * values.dtype.type(1 / (8 * max(desc.tokens, 1)))
             columns[columns == np.repeat(np.arange(desc.n), np.diff(arrays["offsets"]))] = -1

@@ -114,4 +114,4 @@ def test_what_does_not_fit_is_refused() -> None:
         bc.ldl_factor(np.eye(2, dtype=np.float16))
     desc = LdlFactorPlan.descriptor(n=65, hermitian=True, element="complex64")
     with pytest.raises(UnsupportedError, match="hetrf"):
-        call(LdlFactorPlan, desc, {"ld", "pivots"}, "emulator", a=np.eye(65, dtype=np.complex64))
+        call(LdlFactorPlan, desc, {"ld", "pivots"}, "emulator", PlanPreference(), a=np.eye(65, dtype=np.complex64))
