@@ -12,7 +12,7 @@ from ...backends.blas3 import ADJOINT, CUBLAS, LEFT, PLAIN, RIGHT, TRANSPOSED, T
 from ...backends.cusolver import LOWER, UPPER, leading
 from ...core import (
     Args, Array, BackendKind, Backward, Descriptor, ElementKind, Geometry, Guarantee, LibraryStep, Plan, Problem,
-    Variant, element, extent, extents, flag, operand, output,
+    Step, Variant, element, extent, extents, flag, operand, output,
 )  # fmt: skip
 from ...calls.functional import functional
 from ...core.args import finite_only
@@ -105,16 +105,11 @@ def small(p: Problem) -> Geometry | str:
         return made
     nbytes = group * (group | 1) * desc.element.itemsize
     threads = _MOST_THREADS if _MOST_THREADS // group * nbytes <= _MOST_BYTES else _MOST_THREADS // 2
-    (step,), groups = made.steps, threads // group
-    return replace(
-        made,
-        steps=(
-            replace(
-                step, kernel="vector", axes={"G": group}, block=threads, smem=groups * nbytes,
-                grid=(-(-int(np.prod(desc.batch_shape, dtype=np.int64)) // groups), 1, 1),
-            ),
-        ),
-    )  # fmt: skip
+    groups, step = threads // group, made.steps[0]
+    assert isinstance(step, Step)
+    blocks = -(-int(np.prod(desc.batch_shape, dtype=np.int64)) // groups)
+    launch = Step("vector", (blocks, 1, 1), step.params, {"G": group}, threads, groups * nbytes)
+    return replace(made, steps=(launch,))
 
 
 _FLAGS = ("upper", "unit", "conjugate")
