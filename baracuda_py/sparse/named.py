@@ -12,7 +12,7 @@ from ..core.views import cut, shape_of, transposed, without_axes
 from ..ops.layout.concat import concat
 from ..ops.layout.made import from_host
 from ..ops.linalg.solve import solve
-from ..ops.quant_gemm.sparse24 import sparse24_compress  # type: ignore[attr-defined]  # made from its page
+from ..ops.quant_gemm.sparse24 import sparse24_compress
 from .convert import coo_to_csr
 from .dense import dense_to_coo, to_dense
 from .entrywise import add

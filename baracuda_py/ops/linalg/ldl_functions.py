@@ -107,7 +107,8 @@ def ldl_solve(
     """
     options: Options = {"stream": stream, "preference": preference}
     n, conjugated = square(ld, "ld"), truth("hermitian", hermitian)
-    known(ld, "ld", "ldl_solve"), fits(n, b, True)
+    known(ld, "ld", "ldl_solve")
+    fits(n, b, True)
     if shape_of(pivots, "pivots") != shape_of(ld, "ld")[:-1]:
         raise InvalidProblemError(
             f"pivots must be {shape_of(ld, 'ld')[:-1]}, one for each row of ld, got shape {shape_of(pivots, 'pivots')}"
@@ -129,7 +130,8 @@ def ldl_solve(
     swaps = column(swaps)
     x = permuted_rows(right, swaps, False, None, options)
     x = solve_triangular(lower, x, upper=False, unitriangular=True, **options)
-    x = tridiagonal_solve(*map(column, lines), x, **options)
+    left_of, own, right_of = map(column, lines)
+    x = tridiagonal_solve(left_of, own, right_of, x, **options)
     turned = "c" if conjugated and read(ld, "ld").element.is_complex else "t"
     x = solve_triangular(lower, x, upper=False, unitriangular=True, trans=turned, **options)
     return permuted_rows(x, swaps, True, out, options)

@@ -30,7 +30,7 @@ _FAR = 100.0  # the weight up to which a step may be by Cholesky's factor
 
 def _weights(least: float, eps: float, most: int) -> list[tuple[float, float, float]]:
     """(a, b, c) of each step, by the least singular value that it may meet (Nakatsukasa, Bai and Gygi 2010)."""
-    made = []
+    made: list[tuple[float, float, float]] = []
     while abs(1 - least) > 10 * eps and len(made) < most:
         square = least * least
         d = (4 * (1 - square) / (square * square)) ** (1 / 3)

@@ -89,7 +89,8 @@ def tridiagonal(
         matrix = sub(matrix, do.product(wide, back), **do.options)
         parts = [cast(beta, kind, **do.options), block(v, slice(1, None), every)]
         packed.append(pad(concat(parts, axis=-2, **do.options), (0, 0, k + 1, 0), **do.options))
-        es.append(column(beta)), taus.append(column(tau))
+        es.append(column(beta))
+        taus.append(column(tau))
     d = middle(matrix, to[1])
     with beside(d, stream):
         last = zeros((*view.shape[:-1], 1), kind, like=d)
