@@ -21,6 +21,7 @@ from typing import TypeVar
 from typing import overload
 
 from . import linalg as linalg
+from . import nested as nested
 from . import nn as nn
 from . import serving as serving
 from . import signal as signal
@@ -534,6 +535,9 @@ from .ops.linalg.geqrf import GeqrfPlan as GeqrfPlan
 from .ops.linalg.householder_product import HouseholderProductArgs as HouseholderProductArgs
 from .ops.linalg.householder_product import HouseholderProductDescriptor as _HouseholderProductDescriptor
 from .ops.linalg.householder_product import HouseholderProductPlan as HouseholderProductPlan
+from .ops.linalg.ldl_factor import LdlFactorArgs as LdlFactorArgs
+from .ops.linalg.ldl_factor import LdlFactorDescriptor as _LdlFactorDescriptor
+from .ops.linalg.ldl_factor import LdlFactorPlan as LdlFactorPlan
 from .ops.linalg.lu_factor import LuFactorArgs as LuFactorArgs
 from .ops.linalg.lu_factor import LuFactorDescriptor as _LuFactorDescriptor
 from .ops.linalg.lu_factor import LuFactorPlan as LuFactorPlan
@@ -543,9 +547,13 @@ from .ops.linalg.lu_permutation import LuPermutationPlan as LuPermutationPlan
 from .ops.linalg.qr import QrArgs as QrArgs
 from .ops.linalg.qr import QrDescriptor as _QrDescriptor
 from .ops.linalg.qr import QrPlan as QrPlan
+from .ops.linalg.schur import SchurArgs as SchurArgs
+from .ops.linalg.schur import SchurDescriptor as _SchurDescriptor
+from .ops.linalg.schur import SchurPlan as SchurPlan
 from .ops.linalg.svd import SvdArgs as SvdArgs
 from .ops.linalg.svd import SvdDescriptor as _SvdDescriptor
 from .ops.linalg.svd import SvdPlan as SvdPlan
+from .ops.linalg.svd_jacobi import SvdJacobiPlan as SvdJacobiPlan
 from .ops.linalg.triangular_solve import TriangularSolveArgs as TriangularSolveArgs
 from .ops.linalg.triangular_solve import TriangularSolveDescriptor as _TriangularSolveDescriptor
 from .ops.linalg.triangular_solve import TriangularSolvePlan as TriangularSolvePlan
@@ -1018,6 +1026,9 @@ from .ops.sort.unique import UniqueConsecutivePlan as UniqueConsecutivePlan
 from .ops.sparse.sddmm import SddmmArgs as SddmmArgs
 from .ops.sparse.sddmm import SddmmDescriptor as _SddmmDescriptor
 from .ops.sparse.sddmm import SddmmPlan as SddmmPlan
+from .ops.sparse.triangular_solve import SparseTriangularSolveArgs as SparseTriangularSolveArgs
+from .ops.sparse.triangular_solve import SparseTriangularSolveDescriptor as _SparseTriangularSolveDescriptor
+from .ops.sparse.triangular_solve import SparseTriangularSolvePlan as SparseTriangularSolvePlan
 
 class _Shaped(Protocol):
     @property
@@ -3736,6 +3747,8 @@ class WriteSliceDescriptor(_WriteSliceDescriptor):
     def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], sizes: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
 def append(x: Array, values: Array, axis: int | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """values behind x along an axis, or behind the elements of x, both in one axis (numpy.append)."""
+def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Array, *args: Any, **kwargs: Any) -> Array:
+    """func1d(line, *args, **kwargs) of every line along an axis, whose results take its place (numpy.apply_along_axis)."""
 def apply_over_axes(func: Callable[..., Any], x: Array, axes: Any) -> Array:
     """func(x, axis=axis) for each of several axes in turn, whose result has that axis, of extent 1, or lacks it."""
 def arange(start: Any, stop: Any = None, step: Any = 1, element: Any = None, *, like: Any = None, out: Any = None) -> Array:
@@ -4163,6 +4176,9 @@ class GeqrfDescriptor(_GeqrfDescriptor):
 class HouseholderProductDescriptor(_HouseholderProductDescriptor):
     """a and q are [*batch_shape, m, n], m >= n, tau is [*batch_shape, k], k <= n."""
     def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., m: SupportsIndex, n: SupportsIndex, k: SupportsIndex, element: DType) -> None: ...
+class LdlFactorDescriptor(_LdlFactorDescriptor):
+    """a and ld are matrices [*batch_shape, n, n], pivots [*batch_shape, n], info [*batch_shape]."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., n: SupportsIndex, hermitian: bool = False, element: DType) -> None: ...
 class LuFactorDescriptor(_LuFactorDescriptor):
     """a and lu are matrices [*batch_shape, m, n], pivots [*batch_shape, min(m, n)], info [*batch_shape]."""
     def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., m: SupportsIndex, n: SupportsIndex, element: DType) -> None: ...
@@ -4172,6 +4188,9 @@ class LuPermutationDescriptor(_LuPermutationDescriptor):
 class QrDescriptor(_QrDescriptor):
     """a is [*batch_shape, m, n], of k = min(m, n); q is [*, m, k] and r [*, k, n], `complete`: [*, m, m], [*, m, n]."""
     def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., m: SupportsIndex, n: SupportsIndex, complete: bool = False, element: DType) -> None: ...
+class SchurDescriptor(_SchurDescriptor):
+    """a, t and z are matrices [*batch_shape, n, n], info [*batch_shape]."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., n: SupportsIndex, element: DType) -> None: ...
 class SvdDescriptor(_SvdDescriptor):
     """a is [*batch_shape, m, n], of k = min(m, n); s [*, k] is real, u [*, m, k], vh [*, k, n], info [*]."""
     def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., m: SupportsIndex, n: SupportsIndex, full_matrices: bool = False, element: DType) -> None: ...
@@ -4219,6 +4238,8 @@ def expm(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPr
     """`matrix_exp` by SciPy's name (scipy.linalg.expm, jax.scipy.linalg.expm)."""
 def expm_frechet(a: Array, e: Array, *, compute_expm: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(exp(a), L): L is the derivative of exp at a along e (scipy.linalg.expm_frechet, jax.scipy.linalg)."""
+def funm(a: Array, func: Callable[[Any], Any], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """f(a) of matrices that `eig` makes diagonal: v diag(func(w)) v⁻¹ (scipy.linalg.funm, jax.scipy.linalg.funm)."""
 def geqrf(a: Array, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """y: R on and above the diagonal, below it the reflectors v of H = I - tau v vᴴ (v is 1 on it); A = H₁ H₂ … R."""
 def gmres(A: Any, b: Array, x0: Array | None = None, *, tol: float = 1e-05, atol: float = 0.0, restart: int = 20, maxiter: int | None = None, M: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -4233,6 +4254,12 @@ def inv_ex(a: Array, *, out: Out = None, stream: Stream = None, preference: Plan
     """(inverse, info) of `inv`: info, int32 [...], is 0, or k where U[k, k] is exactly 0 (torch.linalg.inv_ex)."""
 def inverse(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`inv` by its older name (torch.inverse)."""
+def ldl_factor(a: Array, *, hermitian: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(ld, pivots) of `ldl_factor_ex` (torch.linalg.ldl_factor). A singular matrix has factors, too: D has a 0."""
+def ldl_factor_ex(a: Array, *, hermitian: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(ld, pivots, info): factors A = P L D L* Pᵀ of symmetric matrices (torch.linalg.ldl_factor_ex; LAPACK sytrf)."""
+def ldl_solve(ld: Array, pivots: Array, b: Array, *, hermitian: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with A x = b, A by its factors from `ldl_factor` (torch.linalg.ldl_solve; LAPACK sytrs, hetrs)."""
 def lobpcg(A: Array, k: int | None = None, B: Array | None = None, X: Array | None = None, n: int | None = None, iK: Array | None = None, niter: int | None = None, tol: float | None = None, largest: bool = True, *, seed: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(E, X) with A X ≈ X diag(E), or A X ≈ B X diag(E): k eigenvalues, largest first, or smallest (torch.lobpcg)."""
 def logdet(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -4271,10 +4298,20 @@ def pinv(a: Array, *, atol: Any = None, rtol: Any = None, hermitian: bool = Fals
     """V Σ⁺ Uᴴ, the pseudo-inverses of matrices (torch.linalg.pinv); Σ⁺ is 1 / σ above max(atol, rtol σ₁), else 0."""
 def pinverse(a: Array, rcond: float = 1e-15, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`pinv` by its older name, of singular values above rcond σ₁ (torch.pinverse)."""
+def polyfit(x: Array, y: Array, deg: int, rcond: float | None = None, full: bool = False, w: Array | None = None, cov: bool | str = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The deg + 1 coefficients, the highest power first, of the least sum of w² (p(x) - y)² (numpy.polyfit)."""
+def qdwh(x: Array, *, is_hermitian: bool = False, max_iterations: int | None = None, eps: float | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(u, h, steps, converged): x = u h, u of orthonormal columns and h Hermitian, not negative (jax.lax.linalg.qdwh)."""
 def qr(a: Array, mode: str = 'reduced', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(q, r) with a = q r, q of orthonormal columns and r upper triangular (torch.linalg.qr, numpy.linalg.qr)."""
 def qr_multiply(a: Array, c: Array, mode: str = 'right', *, conjugate: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(c Q, R), or (Q c, R) of mode 'left', with a = Q R reduced (scipy.linalg.qr_multiply, jax.scipy.linalg)."""
+def roots(p: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The n - 1 roots of a polynomial of n coefficients, the highest power first (numpy.roots, jax.numpy.roots)."""
+def rsf2csf(t: Array, z: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The complex Schur form (t, z) of a real one, z t zᵀ the same matrix (scipy.linalg.rsf2csf, jax.scipy.linalg)."""
+def schur(a: Array, output: str = 'complex', *, return_info: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(t, z) with a = z t zᴴ, t upper triangular, z unitary (scipy.linalg.schur, jax.scipy.linalg, jax.lax.linalg)."""
 def slogdet(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(sign, logabsdet): det(A) = sign · exp(logabsdet), which stays in range (torch.linalg.slogdet, numpy's)."""
 def solve(a: Array, b: Array, *, left: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -4289,11 +4326,11 @@ def solve_triangular(a: Array, b: Array, *, upper: bool, left: bool = True, unit
     """x with op(A) x = b, or x op(A) = b where not `left`, A a triangle of a (torch.linalg.solve_triangular)."""
 def sqrtm(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The principal square root x of matrices, x x = a (scipy.linalg.sqrtm, jax.scipy.linalg.sqrtm)."""
-def svd(a: Array, full_matrices: bool = True, *, return_info: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def svd(a: Array, full_matrices: bool = True, *, driver: str | None = None, return_info: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(u, s, vh) with a = u diag(s) vh, s >= 0 descending (torch.linalg.svd, numpy.linalg.svd)."""
 def svd_lowrank(a: Array, q: int | None = 6, niter: int = 2, M: Array | None = None, *, seed: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(U, S, V) with a ≈ U diag(S) Vᴴ of the q largest singular values, about (torch.svd_lowrank)."""
-def svdvals(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def svdvals(a: Array, *, driver: str | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """s, the singular values of matrices, descending (torch.linalg.svdvals, numpy.linalg.svdvals)."""
 def tensorinv(a: Array, ind: int = 2, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The inverse of a as a map from its last axes to its first `ind` (torch.linalg.tensorinv, numpy.linalg.tensorinv)."""
@@ -4301,6 +4338,8 @@ def tensorsolve(a: Array, b: Array, dims: Any = None, *, out: Out = None, stream
     """x with tensordot(a, x, x.ndim) = b (torch.linalg.tensorsolve, numpy.linalg.tensorsolve)."""
 def triangular_solve(a: Array, b: Array, *, left_side: bool = False, lower: bool = False, transpose_a: bool = False, conjugate_a: bool = False, unit_diagonal: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`solve_triangular` by JAX's words: x op(A) = b, or op(A) x = b with `left_side` (jax.lax.linalg)."""
+def tridiagonal(a: Array, *, lower: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(reflectors, d, e, taus) of Hermitian matrices, Qᴴ A Q = T of three diagonals (jax.lax.linalg.tridiagonal)."""
 def tridiagonal_solve(dl: Array, d: Array, du: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with A x = b, A of three diagonals (jax.lax.linalg.tridiagonal_solve; LAPACK gtsv)."""
 # ops.loss
@@ -6014,5 +6053,8 @@ def unique_values(x: Array, *, size: int | None = None, fill_value: Array | None
 class SddmmDescriptor(_SddmmDescriptor):
     """a is [num_segments, *row_shape], b [rows, *row_shape], columns, c and y [tokens]; see `Segmented` for `by`."""
     def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'offsets', rows: SupportsIndex, tokens: SupportsIndex, row_shape: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
+class SparseTriangularSolveDescriptor(_SparseTriangularSolveDescriptor):
+    """A is [n, n] with `tokens` entries: values, columns [tokens], offsets [n + 1]; b and x are [n, k]."""
+    def __init__(self, *, n: SupportsIndex, k: SupportsIndex, tokens: SupportsIndex, upper: bool = False, unit: bool = False, element: DType) -> None: ...
 def sddmm(a: Array, b: Array, columns: Array, index: Array, c: Array | None = None, *, by: str = 'offsets', alpha: Scalar = 1.0, beta: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[e] = alpha a[row(e), :] · b[columns[e], :] + beta c[e] at the entries e of a sparse matrix; see `SddmmPlan`."""

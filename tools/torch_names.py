@@ -27,7 +27,7 @@ OTHERS = {
     "torch.t_copy": "transpose_copy", "torch.select_copy": "view_copy", "torch.embedding_renorm_": "embedding_renorm",
     "torch.batch_norm_gather_stats": "batch_norm_gather_stats_with_counts",
     "torch.batch_norm_update_stats": "running_statistics", "torch.nn.functional.swish": "silu",
-    "torch.nn.functional.scaled_dot_product_attention": "sdpa", "torch.select": "", "torch.linalg.norm": "",
+    "torch.nn.functional.scaled_dot_product_attention": "sdpa", "torch.select": "index_in_dim", "torch.linalg.norm": "",
     "torch.triangular_solve": "solve_triangular",
     "torch.linalg.diagonal": "", "torch.linalg.vander": "", "torch.signal.windows.exponential": "",
     "torch.fft": "",

@@ -848,6 +848,7 @@ from baracuda_py import eigvals as eigvals
 from baracuda_py import eigvalsh as eigvalsh
 from baracuda_py import expm as expm
 from baracuda_py import expm_frechet as expm_frechet
+from baracuda_py import funm as funm
 from baracuda_py import geqrf as geqrf
 from baracuda_py import gmres as gmres
 from baracuda_py import hessenberg as hessenberg
@@ -855,6 +856,9 @@ from baracuda_py import householder_product as householder_product
 from baracuda_py import inv as inv
 from baracuda_py import inv_ex as inv_ex
 from baracuda_py import inverse as inverse
+from baracuda_py import ldl_factor as ldl_factor
+from baracuda_py import ldl_factor_ex as ldl_factor_ex
+from baracuda_py import ldl_solve as ldl_solve
 from baracuda_py import logdet as logdet
 from baracuda_py import logm as logm
 from baracuda_py import lstsq as lstsq
@@ -872,8 +876,13 @@ from baracuda_py import orgqr as orgqr
 from baracuda_py import ormqr as ormqr
 from baracuda_py import pinv as pinv
 from baracuda_py import pinverse as pinverse
+from baracuda_py import polyfit as polyfit
+from baracuda_py import qdwh as qdwh
 from baracuda_py import qr as qr
 from baracuda_py import qr_multiply as qr_multiply
+from baracuda_py import roots as roots
+from baracuda_py import rsf2csf as rsf2csf
+from baracuda_py import schur as schur
 from baracuda_py import slogdet as slogdet
 from baracuda_py import solve as solve
 from baracuda_py import solve_ex as solve_ex
@@ -886,6 +895,7 @@ from baracuda_py import svdvals as svdvals
 from baracuda_py import tensorinv as tensorinv
 from baracuda_py import tensorsolve as tensorsolve
 from baracuda_py import triangular_solve as triangular_solve
+from baracuda_py import tridiagonal as tridiagonal
 from baracuda_py import tridiagonal_solve as tridiagonal_solve
 # ops.loss
 from baracuda_py import adaptive_log_softmax_with_loss as adaptive_log_softmax_with_loss

@@ -1,28 +1,25 @@
-"""spsolve_triangular: substitution with a sparse triangle, row by row on the host."""
+"""spsolve_triangular: substitution with a sparse triangle, and its gradients."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ..calls.composed import composed
-from ..core.arrays import read, to_numpy
+from ..core.arrays import read
 from ..core.checked import truth
-from ..core.element import ElementKind
-from ..core.errors import InvalidProblemError, UnsupportedError
-from ..core.outputs import beside, handed, maker
+from ..core.errors import InvalidProblemError
+from ..core.outputs import beside
 from ..core.views import shape_of, transposed, with_axis, without_axes
 from ..ops.elementwise.complex_unary import conj
 from ..ops.elementwise.ternary_functions import where
 from ..ops.elementwise.unary import neg  # type: ignore[attr-defined]  # made from a table
 from ..ops.layout.creation import zeros
-from .convert import csr_to_coo, to_csr
+from ..ops.linalg.draws import ELEMENTS
+from ..ops.sparse.triangular_solve import sparse_triangular_systems
+from .convert import csr_to_coo, csr_to_csc, to_csr
 from .formats import COO, CSR, sparse_of
 from .parts import Options, formula
 from .products import sampled_addmm
-
-_ELEMENTS = (ElementKind.F32, ElementKind.F64, ElementKind.C64, ElementKind.C128)
 
 
 def _conjugate(x: Any, options: Options) -> Any:
@@ -50,41 +47,19 @@ def _solve(
     values: Any, columns: Any, offsets: Any, b: Any, lower: bool, unit: bool, turned: bool, out: Any = None,
     stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
-    found, element = read(b, "b"), read(values, "values").element
-    if any(read(x).device >= 0 or read(x).traced for x in (values, columns, offsets, b)):
-        raise UnsupportedError(
-            "spsolve_triangular runs on arrays of the host alone, outside of traces; solve_triangular(to_dense(a), b) "
-            "solves on a device, cupyx.scipy.sparse.linalg has a sparse one"
-        )
-    if found.element is not element or element not in _ELEMENTS:
+    """op(A) x = b; a transpose is sorted by its rows first."""
+    options: Options = {"stream": stream, "preference": preference}
+    theirs, element = read(b, "b").element, read(values, "values").element
+    if theirs is not element or element not in ELEMENTS:
         raise InvalidProblemError(
-            f"a and b must both be one of {', '.join(map(str, _ELEMENTS))}, got {element} and {found.element}"
+            f"a and b must both be one of {', '.join(map(str, ELEMENTS))}, got {element} and {theirs}"
         )
-    v, c, o, right = map(to_numpy, (values, columns, offsets, b))
-    x = _substituted(v, c, o, right, lower, unit, turned)
-    made = out if out is not None else maker(b, found.shape, element, -1)()
-    to_numpy(made)[...] = x
-    return made if out is not None else handed(made, element, b)
-
-
-def _substituted(values: Any, columns: Any, offsets: Any, b: Any, lower: bool, unit: bool, turned: bool) -> Any:
-    """Row r gives x[r] from those before it; as a column of the transpose, what x[r] takes from those after it."""
-    wide = np.complex128 if values.dtype.kind == "c" else np.float64
-    x, n, count = b.astype(wide), len(b), len(values)
-    forward = lower != turned
-    edges = np.clip(offsets.astype(np.int64), 0, count)
-    with np.errstate(all="ignore"):
-        for r in range(n) if forward else range(n - 1, -1, -1):
-            at, v = columns[edges[r] : edges[r + 1]], values[edges[r] : edges[r + 1]].astype(wide)
-            pivot = 1.0 if unit else v[at == r].sum()
-            off = ((at >= 0) & (at < r)) if lower else ((at > r) & (at < n))
-            at, v = at[off], v[off][:, None]
-            if turned:
-                x[r] /= pivot
-                np.subtract.at(x, at, v * x[r])
-            else:
-                x[r] = (x[r] - (v * x[at]).sum(0)) / pivot
-    return x
+    if turned:
+        n = shape_of(b, "b")[0]
+        sorted_ = csr_to_csc(CSR(values, columns, offsets, (n, n)), **options)
+        values, columns, offsets = sorted_.values, sorted_.rows, sorted_.offsets
+    upper = lower == turned
+    return sparse_triangular_systems(values, columns, offsets, b, upper=upper, unit=unit, out=out, **options)
 
 
 def spsolve_triangular(
@@ -95,8 +70,9 @@ def spsolve_triangular(
 
     a: [n, n], which becomes CSR; what stands outside its triangle is not read, with unit_diagonal neither is the
     diagonal, which then is of ones. A diagonal that is not there is 0, and divided by. b, x: [n] or [n, k], float32,
-    float64 or complex. Of arrays of the host, in float64; of a device's it is refused. Gradients of the values and b in
-    torch.
+    float64 or complex. A warp takes a row and waits for those that it needs (see `SparseTriangularSolvePlan`); a
+    transpose is sorted first, as by `csr_to_csc`, which can be done once. The bits are the same in every run. Gradients
+    of the values and b.
     """
     options: Options = {"stream": stream, "preference": preference}
     a = sparse_of(a)

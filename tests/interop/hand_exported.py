@@ -175,6 +175,7 @@ EXPORTED: dict[str, Callable[[], list[Call]]] = {
     **_MADE,
     **_FORMULAS,
     **_OF_PACKING,
+    "apply_along_axis": lambda: [([bc.sum, 1, _CUBE], {})],
     "apply_over_axes": lambda: [([bc.sum, _CUBE, (0, 2)], {})],
     "einsum_path": _of("ij,jk,kl->il", _x(3, 4), _x(4, 5), _x(5, 2)),
     "fake_device": _of(8.6),

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+import baracuda_py as bc
+
 Call = tuple[list[Any], dict[str, Any]]
 
 
@@ -26,6 +28,10 @@ def _dominant() -> np.ndarray:
 
 def _lines() -> list[np.ndarray]:
     return [_made(2, 5), _made(2, 5, seed=1) + 6, _made(2, 5, seed=2)]
+
+
+def _squares(w: Any) -> Any:
+    return bc.mul(w, w)
 
 
 LINALG_FUNCTIONS: dict[str, Callable[[], Call]] = {
@@ -49,6 +55,13 @@ LINALG_FUNCTIONS: dict[str, Callable[[], Call]] = {
     "solve_sylvester": lambda: ([_definite(), _definite(3), _made(4, 3)], {}),
     "hessenberg": lambda: ([_made(4, 4)], {}),
     "cholesky_update": lambda: ([np.triu(_definite()), _made(4)], {}),
+    "schur": lambda: ([_made(4, 4)], {}),
+    "rsf2csf": lambda: ([np.triu(_made(4, 4), -1), np.eye(4, dtype=np.float32)], {}),
+    "tridiagonal": lambda: ([_definite()], {}),
+    "qdwh": lambda: ([_made(6, 4)], {}),
+    "funm": lambda: ([_definite(), _squares], {}),
+    "roots": lambda: ([np.array([2, -5, 1, 7], np.float32)], {}),
+    "polyfit": lambda: ([np.linspace(-2, 2, 9, dtype=np.float32), _made(9), 3], {}),
     "solve_toeplitz": lambda: ([np.array([8, 1, 2], np.float32), _made(3)], {}),
     "pinverse": lambda: ([_made(4, 6)], {"rcond": 1e-6}),
     "nuclear_norm": lambda: ([_made(4, 6)], {}),

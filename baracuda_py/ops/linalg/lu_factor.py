@@ -99,7 +99,7 @@ def residual(desc: LuFactorDescriptor, name: str, *, a: Any, lu: Any, pivots: An
 PIVOTS = replace(COPY, name="pivots", axes=lambda kind: {"BYTES": (4,), "VEC": widths(4)})
 
 
-def _copied_pivots(target: Any, source: Any, to: Any, of: Any) -> Any:
+def copied_pivots(target: Any, source: Any, to: Any, of: Any) -> Any:
     """The step that copies vectors of int32."""
     made = whole(as_rows(target), as_rows(source), to, of)
     return made if isinstance(made, str) else tuple(replace(step, kernel=PIVOTS.name) for step in made)
@@ -131,7 +131,7 @@ def geometry(p: Problem) -> Geometry | str:
         whole(work.view, p.a, work.name, "a"),
         (LibraryStep(call),),
         () if work.operand else whole(p.lu, work.view, "lu", work.name),
-        () if straight else _copied_pivots(p.pivots, pivots.view, "pivots", pivots.name),
+        () if straight else copied_pivots(p.pivots, pivots.view, "pivots", pivots.name),
     )
     if isinstance(steps, str):
         return steps

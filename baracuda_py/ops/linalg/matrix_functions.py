@@ -1,7 +1,8 @@
-"""sqrtm and logm, functions of matrices by products and inverses, and solve_sylvester."""
+"""sqrtm and logm, functions of matrices by products and inverses; solve_sylvester and funm, by eigenvectors."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from ...core import Array
 from ...core.arrays import read
 from ...core.errors import InvalidProblemError
 from ...core.views import broadcast, shape_of, with_axis
-from ..elementwise.binary_functions import add, div, sub
+from ..elementwise.binary_functions import add, div, mul, sub
 from ..elementwise.cast import cast
 from ..elementwise.complex_unary import real
 from ..elementwise.ternary_functions import where
@@ -164,4 +165,28 @@ def solve_sylvester(
     for _ in range(2):
         left = sub(q, add(do.product(a, x), do.product(x, b), **do.options), **do.options)
         x = add(x, solved(left), **do.options)
+    return x if out is None else copy(x, out=out, **do.options)
+
+
+@entry(EigPlan)
+def funm(
+    a: Array, func: Callable[[Any], Any], *, out: Any = None, stream: Any = None, preference: Any = None
+) -> Any:  # fmt: skip
+    """f(a) of matrices that `eig` makes diagonal: v diag(func(w)) v⁻¹ (scipy.linalg.funm, jax.scipy.linalg.funm).
+
+    a: [..., n, n] of f32, f64, complex64, complex128; func: takes the eigenvalues [..., n], complex, and returns as
+    many, such as `bc.exp`. The result is complex; of a real matrix and a function that is real on conjugates its
+    imaginary part is of the size of roundings. Vectors that are nearly dependent cost digits, as many as the condition
+    of v has: `matrix_exp`, `sqrtm` and `logm` lose none. Gradients are those of `eig` and of func.
+    """
+    do = Pieces(stream, preference)
+    _matrices(a, "funm")
+    w, v = eig(a, **do.options)
+    values = func(w)
+    if shape_of(values, "func's result") != shape_of(w, "w"):
+        raise InvalidProblemError(
+            f"func must return an array of shape {shape_of(w, 'w')}, got {shape_of(values, 'func result')}"
+        )
+    values = cast(values, read(v, "v").element, **do.options)
+    x = solve_ex(v, mul(v, across(values), **do.options), left=False, **do.options)[0]
     return x if out is None else copy(x, out=out, **do.options)

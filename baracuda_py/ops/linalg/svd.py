@@ -160,14 +160,14 @@ def geometry(p: Problem) -> Geometry | str:
         call,
         *(unconverged(one, info) for one in ((s, u, v) if vectors else (s,)) if rows),
         given_out(p.s, s, "s", VALUES) if desc.k else (),
-        _kept(left, u, "vh" if wide else "u"),
-        _kept(right, v, "u" if wide else "vh"),
+        kept(left, u, "vh" if wide else "u"),
+        kept(right, v, "u" if wide else "vh"),
         given_out(p.info, info, "info", INFO),
     )
     return steps if isinstance(steps, str) else Geometry(steps, end + bound(kind, (rows, cols)), "strided")
 
 
-def _kept(target: Any, made: Place, name: str) -> Any:
+def kept(target: Any, made: Place, name: str) -> Any:
     """The copy of vectors that are wanted."""
     return () if target is None else whole(target, cut(made.view, *target.shape[-2:]), name, made.name)
 

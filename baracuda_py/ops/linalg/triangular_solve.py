@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from ...backends.blas3 import ADJOINT, CUBLAS, LEFT, PLAIN, RIGHT, TRANSPOSED, T
 from ...backends.cusolver import LOWER, UPPER, leading
 from ...core import (
     Args, Array, BackendKind, Backward, Descriptor, ElementKind, Geometry, Guarantee, LibraryStep, Plan, Problem,
-    Variant, element, extent, extents, flag, operand, output,
+    Step, Variant, element, extent, extents, flag, operand, output,
 )  # fmt: skip
 from ...calls.functional import functional
 from ...core.args import finite_only
@@ -20,7 +20,7 @@ from ...core.benchmark import EAGER, FLOPS, Benchmark
 from ...core.device import Device
 from ...schedules.in_library import COPY, COPY_SOURCE, Place, copied, offsets, piece, sequence, swapped, work_on
 from ...schedules.library_matrices import piece_by_columns, too_large, whole
-from ...schedules.small_matrices import small_geometry, small_kernel
+from ...schedules.small_matrices import group_of, small_geometry, small_kernel
 from .draws import ELEMENTS, row_size, solved, tame
 
 
@@ -95,11 +95,21 @@ def _triangle_place(desc: TriangularSolveDescriptor, a: Any, by_rows: bool, star
 
 
 def small(p: Problem) -> Geometry | str:
-    """One launch."""
+    """One launch, of one right side with the solution in registers."""
     desc: TriangularSolveDescriptor = p.desc
     given = {"a": p.a, "b": p.b, "x": p.x}
     flags = {name: int(getattr(desc, name)) for name in _FLAGS}
-    return small_geometry("small", (desc.n, max(desc.n, desc.k)), desc.batch_shape, given, 2, sides=desc.k, **flags)
+    made = small_geometry("small", (desc.n, max(desc.n, desc.k)), desc.batch_shape, given, 2, sides=desc.k, **flags)
+    group = group_of(desc.n, 1)
+    if isinstance(made, str) or not made.steps or desc.k != 1 or group not in _LANES:
+        return made
+    nbytes = group * (group | 1) * desc.element.itemsize
+    threads = _MOST_THREADS if _MOST_THREADS // group * nbytes <= _MOST_BYTES else _MOST_THREADS // 2
+    groups, step = threads // group, made.steps[0]
+    assert isinstance(step, Step)
+    blocks = -(-int(np.prod(desc.batch_shape, dtype=np.int64)) // groups)
+    launch = Step("vector", (blocks, 1, 1), step.params, {"G": group}, threads, groups * nbytes)
+    return replace(made, steps=(launch,))
 
 
 _FLAGS = ("upper", "unit", "conjugate")
@@ -107,6 +117,9 @@ _SMALL = small_kernel(
     "small", "SmallTriangularSolveParams", "a", "b", "x", source="small_triangular_solve", sides="i32",
     **dict.fromkeys(_FLAGS, "i32"),
 )  # fmt: skip
+_LANES = (8, 16, 32)  # of a matrix whose solution lies in registers
+_MOST_THREADS, _MOST_BYTES = 128, 64 * 1024
+_VECTOR = replace(_SMALL, name="vector", template="small_triangular_vector<{T}, {G}>", axes={"G": _LANES})
 
 
 def geometry(p: Problem) -> Geometry | str:
@@ -175,7 +188,7 @@ class TriangularSolvePlan(Plan):
     value_policy = "a zero on the diagonal is divided by: infinities and NaN follow, which of them is the library's"
     variants = (
         Variant(
-            "small", small, "linalg/small_triangular_solve.cu", (_SMALL,), elements=ELEMENTS,
+            "small", small, "linalg/small_triangular_solve.cu", (_SMALL, _VECTOR), elements=ELEMENTS,
             guarantee=Guarantee(Backward(2.0), batch_invariant=True),
         ),
         Variant(

@@ -13,6 +13,7 @@ from baracuda_py.core.element import ElementKind
 from baracuda_py.core.plan import Plan
 from baracuda_py.ops.linalg.draws import ELEMENTS
 from baracuda_py.ops.linalg.eigh import EighPlan
+from baracuda_py.ops.linalg.ldl_factor import LdlFactorPlan
 from baracuda_py.ops.linalg.lu_factor import LuFactorPlan
 from baracuda_py.ops.linalg.qr import QrPlan
 from baracuda_py.ops.linalg.svd import SvdPlan
@@ -97,7 +98,26 @@ def test_lu(m: int, n: int, element: ElementKind) -> None:
 
 
 @pytest.mark.parametrize("element", ELEMENTS, ids=str)
-@pytest.mark.parametrize(("n", "k"), [*SHAPES, (64, 1), (40, 41)])
+@pytest.mark.parametrize("n", SQUARE)
+def test_ldl(n: int, element: ElementKind) -> None:
+    """A zero matrix has info 1, the upper triangle is not read, and a loose layout has the bits of a dense one."""
+
+    def change(a: Any) -> None:
+        if a.size:
+            a[1, 1] = 0
+            a[0, 2] *= 1e18
+            a[..., ~np.tri(n, dtype=bool)] = np.nan
+
+    for hermitian in (False, True):
+        facts: dict[str, Any] = {"batch_shape": batch(n), "n": n, "hermitian": hermitian, "element": element}
+        dense, loose = (made(LdlFactorPlan, {"info": True}, change, loose=loose, **facts) for loose in (False, n > 1))
+        for name in ("ld", "pivots", "info"):
+            assert dense.laid[name].view.tobytes() == loose.laid[name].view.tobytes()
+        assert not n or dense.laid["info"].view[1, 1] == 1
+
+
+@pytest.mark.parametrize("element", ELEMENTS, ids=str)
+@pytest.mark.parametrize(("n", "k"), [*SHAPES, (64, 1), (40, 41), (5, 1), (8, 1), (13, 1), (16, 1), (27, 1), (32, 1)])
 def test_triangular_systems(n: int, k: int, element: ElementKind) -> None:
     """The other triangle, and a diagonal of ones, are not read."""
     for upper, unit, conjugate in itertools.product((False, True), repeat=3):
