@@ -117,8 +117,9 @@ def far(desc: Any, truth: Any, found: Any, u: Any, filter: Any, skip: Any, gate:
 
 
 def residual(
-    desc: LongConvolutionDescriptor, name: str, *, x: Any, filter: Any, skip: Any, pre_gate: Any, post_gate: Any, y: Any
-) -> Any:
+    desc: LongConvolutionDescriptor, name: str, *, x: Any, filter: Any, y: Any, skip: Any = None, pre_gate: Any = None,
+    post_gate: Any = None,
+) -> Any:  # fmt: skip
     """The error of a row in its norm, beside what the filter makes of it at most."""
     truth = reference(desc, x=x, filter=filter, skip=skip, pre_gate=pre_gate, post_gate=post_gate)["y"]
     return far(desc, truth, y, times(x, pre_gate), filter, skip, post_gate)

@@ -67,8 +67,8 @@ def reference(
 
 
 def residual(
-    desc: LongConvolutionBackwardDescriptor, name: str, *, dy: Any, x: Any, filter: Any, skip: Any, pre_gate: Any,
-    post_gate: Any, **found: Any,
+    desc: LongConvolutionBackwardDescriptor, name: str, *, dy: Any, x: Any, filter: Any, skip: Any = None,
+    pre_gate: Any = None, post_gate: Any = None, **found: Any,
 ) -> Any:  # fmt: skip
     """As the forward's; of dfilter and dskip beside what all products of two rows come to at most."""
     given = {"dy": dy, "x": x, "filter": filter, "skip": skip, "pre_gate": pre_gate, "post_gate": post_gate}
