@@ -93,10 +93,10 @@ def _convolve(p: Problem, conjugate: bool, **given: Any) -> Steps | str:
     desc = p.desc
     if not p.x.size:
         return ()
+    rows: dict[str, Any] = {name: signal(one, p.views[one]) for name, one in given.items()}
     return launch(
         "convolve", (desc.batch, desc.channels), desc.element, desc.length, desc.points, causal=not desc.circular,
-        conjugate=conjugate, spectrum=spectra(desc.points, batched=True),
-        **{name: signal(one, p.views[one]) for name, one in given.items() if one},
+        conjugate=conjugate, spectrum=spectra(desc.points, batched=True), **rows,
     )  # fmt: skip
 
 
@@ -105,7 +105,8 @@ def _geometry(p: Problem) -> Geometry | str:
 
     The spectra of the filters' gradients take the place of those of the filters when these have been read.
     """
-    desc, causal, steps = p.desc, not p.desc.circular, []
+    desc = p.desc
+    steps: list[Steps | str] = []
     if p.dx is not None:
         twin = {"twin": "dpre_gate", "other": "x"} if p.dpre_gate is not None else {}
         steps.append(_convolve(p, True, x="dy", pre="post_gate", y="dx", post="pre_gate", **twin))
@@ -116,15 +117,14 @@ def _geometry(p: Problem) -> Geometry | str:
     if steps:
         steps.insert(0, filter_spectra(p) if p.x.size else ())
     if p.dfilter is not None or p.dskip is not None:
-        rows: dict[str, Any] = {"causal": causal, "spectrum": spectra(desc.points)}
-        sizes = ((desc.channels,), desc.element)
-        operands = {"x": "x", "pre": "pre_gate", "post": "dy", "other": "post_gate"}
+        each: dict[str, Any] = {"causal": not desc.circular, "spectrum": spectra(desc.points)}
         steps.append(launch(
-            "correlate", *sizes, desc.length, desc.points, items=desc.batch, **rows,
-            **{name: summed(one, p.views[one]) for name, one in operands.items()},
+            "correlate", (desc.channels,), desc.element, desc.length, desc.points, items=desc.batch, **each,
+            x=summed("x", p.x), pre=summed("pre_gate", p.pre_gate), post=summed("dy", p.dy),
+            other=summed("post_gate", p.post_gate),
         ))  # fmt: skip
         steps.append(launch(
-            "taps", *sizes, desc.taps, desc.points, factor=1 / desc.points, **rows,
+            "taps", (desc.channels,), desc.element, desc.taps, desc.points, factor=1 / desc.points, **each,
             y=of_channels("dfilter", p.dfilter), twin=of_channels("dskip", p.dskip),
         ))  # fmt: skip
     made = sequence(*steps)
