@@ -324,6 +324,12 @@ from .ops.fft.irfft import IrfftPlan as IrfftPlan
 from .ops.fft.irfft_backward import IrfftBackwardArgs as IrfftBackwardArgs
 from .ops.fft.irfft_backward import IrfftBackwardDescriptor as _IrfftBackwardDescriptor
 from .ops.fft.irfft_backward import IrfftBackwardPlan as IrfftBackwardPlan
+from .ops.fft.long_convolution import LongConvolutionArgs as LongConvolutionArgs
+from .ops.fft.long_convolution import LongConvolutionDescriptor as _LongConvolutionDescriptor
+from .ops.fft.long_convolution import LongConvolutionPlan as LongConvolutionPlan
+from .ops.fft.long_convolution_backward import LongConvolutionBackwardArgs as LongConvolutionBackwardArgs
+from .ops.fft.long_convolution_backward import LongConvolutionBackwardDescriptor as _LongConvolutionBackwardDescriptor
+from .ops.fft.long_convolution_backward import LongConvolutionBackwardPlan as LongConvolutionBackwardPlan
 from .ops.fft.rfft import HalfDescriptor as _HalfDescriptor
 from .ops.fft.rfft import RfftArgs as RfftArgs
 from .ops.fft.rfft import RfftDescriptor as _RfftDescriptor
@@ -3195,6 +3201,12 @@ class IrfftBackwardDescriptor(_IrfftBackwardDescriptor):
 class IrfftDescriptor(_IrfftDescriptor):
     """y, real, has shape `shape`; x is half of its transform over the axes named, of which the last one is halved."""
     def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex | Sequence[SupportsIndex] | None, norm: Literal['backward', 'ortho', 'forward'] = 'backward', element: DType) -> None: ...
+class LongConvolutionBackwardDescriptor(_LongConvolutionBackwardDescriptor):
+    """The forward's fields."""
+    def __init__(self, *, batch: SupportsIndex, channels: SupportsIndex, length: SupportsIndex, taps: SupportsIndex, circular: bool = False, element: DType) -> None: ...
+class LongConvolutionDescriptor(_LongConvolutionDescriptor):
+    """x and y are [batch, channels, length], filter [channels, taps], taps <= length."""
+    def __init__(self, *, batch: SupportsIndex, channels: SupportsIndex, length: SupportsIndex, taps: SupportsIndex, circular: bool = False, element: DType) -> None: ...
 class RfftBackwardDescriptor(_RfftBackwardDescriptor):
     """The forward's fields."""
     def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex | Sequence[SupportsIndex] | None, norm: Literal['backward', 'ortho', 'forward'] = 'backward', element: DType) -> None: ...
@@ -3235,6 +3247,8 @@ def irfft_backward(dy: Array, *, shape: int | Sequence[int] = ..., axis: int | S
     """dx of `IrfftPlan`, its adjoint as PyTorch pairs complex numbers: dx = factor w[k] Σ dy[j] exp(-2πi j·k / n)."""
 def irfftn(x: Array, s: Any = None, axis: int | Sequence[int] | None = None, norm: Literal['backward', 'ortho', 'forward'] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The real inverse of half a Fourier transform over axes (torch.fft.irfftn)."""
+def long_convolution_backward(dy: Array, x: Array, filter: Array, skip: Array | None = None, pre_gate: Array | None = None, post_gate: Array | None = None, *, batch: int = ..., channels: int = ..., length: int = ..., taps: int = ..., circular: bool = False, return_dx: bool = True, return_dfilter: bool = True, return_dskip: bool = True, return_dpre_gate: bool = True, return_dpost_gate: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Gradients of `LongConvolutionPlan`; with v = dy post_gate and u = x pre_gate:"""
 def rfft(x: Array, n: Any = None, axis: int | Sequence[int] = -1, norm: Literal['backward', 'ortho', 'forward'] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Half the Fourier transform of real numbers along an axis (torch.fft.rfft)."""
 def rfft2(x: Array, s: Any = None, axis: int | Sequence[int] = ..., norm: Literal['backward', 'ortho', 'forward'] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -5830,6 +5844,8 @@ def lfilter(b: Array, a: Array, x: Array, axis: int = -1, zi: Array | None = Non
     """y with a[0] y[t] = Σ_k b[k] x[t - k] - Σ_(k > 0) a[k] y[t - k] along an axis (scipy.signal.lfilter)."""
 def lfilter_zi(b: Array, a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """What a filter holds at rest on an input of 1, max(len(a), len(b)) - 1 numbers (scipy.signal.lfilter_zi)."""
+def long_convolution(x: Array, filter: Array, skip: Array | None = None, pre_gate: Array | None = None, post_gate: Array | None = None, circular: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[t] = post_gate[t] (Σ_{s <= t} filter[s] u[t - s] + skip u[t]), u = x pre_gate, of each channel."""
 def medfilt(x: Array, kernel_size: Any = 3, axis: int | Sequence[int] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The median of a window about each element, 0 beyond the ends (scipy.signal.medfilt, medfilt2d)."""
 def mel_filterbank(n_freqs: int, f_min: float, f_max: float, n_mels: int, sample_rate: int, norm: str | None = None, mel_scale: str = 'htk', *, element: Any = None, like: Any = None, out: Any = None) -> Array:

@@ -26,6 +26,9 @@ SOUNDS: dict[str, str] = {
     "coherence": f"{_PAIR}f, c = bc.coherence(x, y, fs=100.0, nperseg=64)",
     "csd": f"{_PAIR}f, p = bc.csd(x, y, fs=100.0, nperseg=64)",
     "fftconvolve": f"{_PAIR}z = bc.fftconvolve(x, y, 'same', axis=1)",
+    "long_convolution": f"""{_RNG}x = rng.standard_normal((2, 4, 256), dtype=np.float32)
+filter, skip = rng.standard_normal((4, 256), dtype=np.float32), np.ones(4, np.float32)
+y = bc.long_convolution(x, filter, skip)""",
     "periodogram": f"{_X}f, p = bc.periodogram(x, fs=100.0)",
     "welch": f"{_X}f, p = bc.welch(x, fs=100.0, nperseg=64)",
     "db_to_amplitude": "x = np.float32([0, -10, -20])\ny = bc.db_to_amplitude(x, power=0.5)",

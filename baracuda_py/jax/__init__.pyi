@@ -568,6 +568,7 @@ from baracuda_py import irfft as irfft
 from baracuda_py import irfft2 as irfft2
 from baracuda_py import irfft_backward as irfft_backward
 from baracuda_py import irfftn as irfftn
+from baracuda_py import long_convolution_backward as long_convolution_backward
 from baracuda_py import rfft as rfft
 from baracuda_py import rfft2 as rfft2
 from baracuda_py import rfft_backward as rfft_backward
@@ -1358,6 +1359,7 @@ from baracuda_py import idstn as idstn
 from baracuda_py import istft as istft
 from baracuda_py import lfilter as lfilter
 from baracuda_py import lfilter_zi as lfilter_zi
+from baracuda_py import long_convolution as long_convolution
 from baracuda_py import medfilt as medfilt
 from baracuda_py import mel_spectrogram as mel_spectrogram
 from baracuda_py import mfcc as mfcc

@@ -24,7 +24,7 @@ SOURCE = "fft/stockham.cu"
 REALS = FLOATS
 """Elements of real operands: 16-bit ones are computed in float32."""
 _BITS, _PASSES = 14, 14  # the longest power of two, and radices of a length
-_THREADS = (256, 512, 1024)  # at most, of a block: registers follow
+THREADS = (256, 512, 1024)  # at most, of a block: registers follow
 _MIXED = (256, 512)  # the same of other lengths than powers of two
 _ACROSS = 4  # transforms that stand side by side: a sector of 32 bytes
 _NEAR, _MOST = 48 << 10, 96 << 10  # bytes of shared memory that several transforms take together
@@ -71,7 +71,7 @@ def passes_of(points: int, double: bool) -> Passes | None:
     if not odd:
         radices = (4, 4) if points == 16 else _powers(bits, 3 if double else 4)  # 4 threads, as of all short ones
         lanes = points // max(radices)
-        return Passes(radices, lanes, False) if bits <= _BITS and lanes <= _THREADS[-1] else None
+        return Passes(radices, lanes, False) if bits <= _BITS and lanes <= THREADS[-1] else None
     radices = (*odd, *(_powers(bits, 3) if bits else ()))
     lanes = points // min(radices)
     return Passes(radices, lanes, True) if lanes <= _MIXED[-1] and len(radices) <= _PASSES else None
@@ -83,30 +83,30 @@ def reaches(length: int, element: ElementKind, real: bool) -> bool:
     return passes_of(points, element.part is ElementKind.F64) is not None
 
 
-def _nbytes(elements: int, double: bool) -> int:
+def shared_bytes(elements: int, double: bool) -> int:
     """Of shared memory for so many complex numbers; some stay free."""
     return (elements + (elements >> (3 if double else 4)) + 1) * (16 if double else 8)
 
 
-def _many(points: int, lanes: int, double: bool, across: bool) -> int:
+def side_by_side(points: int, lanes: int, double: bool, across: bool) -> int:
     """Transforms of a block."""
-    many = max(1, _THREADS[0] // lanes)
-    while many > 1 and _nbytes(many * points, double) > _NEAR:
+    many = max(1, THREADS[0] // lanes)
+    while many > 1 and shared_bytes(many * points, double) > _NEAR:
         many //= 2
-    beside = across and lanes * _ACROSS <= _THREADS[1] and _nbytes(_ACROSS * points, double) <= _MOST
+    beside = across and lanes * _ACROSS <= THREADS[1] and shared_bytes(_ACROSS * points, double) <= _MOST
     return max(many, _ACROSS if beside else 1)
 
 
-def _bound(threads: int, bounds: Sequence[int] = _THREADS) -> int:
+def bound_of(threads: int, bounds: Sequence[int] = THREADS) -> int:
     """The most threads of the kernel that so many take."""
     return next(most for most in bounds if threads <= most)
 
 
-def _bounds(points: int, double: bool) -> set[int]:
+def bounds_of(points: int, double: bool) -> set[int]:
     """The most threads of the kernels of a length."""
     made = passes_of(points, double)
     ways = (False, True) if made else ()
-    return {_bound(_many(points, made.lanes, double, across) * made.lanes) for across in ways}  # type: ignore[union-attr]
+    return {bound_of(side_by_side(points, made.lanes, double, across) * made.lanes) for across in ways}  # type: ignore[union-attr]
 
 
 def _known(threads: int, more: Mapping[str, Any]) -> Callable[[ElementKind], Mapping[str, Any]]:
@@ -114,7 +114,7 @@ def _known(threads: int, more: Mapping[str, Any]) -> Callable[[ElementKind], Map
 
     def axes(element: ElementKind) -> Mapping[str, Any]:
         double = element.part is ElementKind.F64
-        lengths = [1 << bits for bits in range(_BITS + 1) if threads in _bounds(1 << bits, double)]
+        lengths = [1 << bits for bits in range(_BITS + 1) if threads in bounds_of(1 << bits, double)]
         return {**_instances(element, more), "RADICES": [passes_of(n, double).digits for n in lengths]}  # type: ignore[union-attr]
 
     return axes
@@ -133,7 +133,7 @@ def _kernel(name: str, radices: str, template: str, threads: int, axes: Any) -> 
 
 def _kernels(name: str, template: str, **axes: Sequence[Any]) -> tuple[Kernel, ...]:
     """The kernels of powers of two and of other lengths, by the most threads of a block."""
-    powers = [_kernel(name, "Powers<{RADICES}>", template, threads, _known(threads, axes)) for threads in _THREADS]
+    powers = [_kernel(name, "Powers<{RADICES}>", template, threads, _known(threads, axes)) for threads in THREADS]
     mixed = [_kernel(name, "Mixed", template, n, lambda element: _instances(element, axes)) for n in _MIXED]
     return (*powers, *mixed)
 
@@ -167,8 +167,8 @@ def _line(
         return f"more than {AXES} axes of the batch remain after merging"
     steps = tuple(v.strides[axis] for v in views)
     across = bool(merged) and points > 1 and abs(batch[0][-1]) < abs(steps[0])
-    many = _many(points, made.lanes, double, across)
-    bound = _bound(many * made.lanes, _MIXED if made.mixed else _THREADS)
+    many = side_by_side(points, made.lanes, double, across)
+    bound = bound_of(many * made.lanes, _MIXED if made.mixed else THREADS)
     many = min(many, count)
     blocks = -(-count // many)
     if blocks >= 2**31:
@@ -186,7 +186,7 @@ def _line(
     }  # fmt: skip
     name, threads = f"{kernel}_{'mixed_' if made.mixed else ''}{bound}", -(-many * made.lanes // 32) * 32
     chosen = dict(axes or {}) if made.mixed else {**(axes or {}), "RADICES": made.digits}
-    return (Step(name, (blocks, 1, 1), params, chosen, threads, _nbytes(many * points, double)),)
+    return (Step(name, (blocks, 1, 1), params, chosen, threads, shared_bytes(many * points, double)),)
 
 
 def _paired(real: View, axis: int) -> bool:

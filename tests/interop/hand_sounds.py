@@ -27,6 +27,7 @@ SOUNDS: dict[str, Callable[[], Call]] = {
     "analytic_signal": lambda: ([_x(3, 8)], {"axis": 0}),
     **dict.fromkeys(("coherence", "csd"), lambda: ([_x(2, 30), _x(2, 30, seed=1)], {"nperseg": 12})),
     "fftconvolve": lambda: ([_x(3, 8), _x(3, 4, seed=1)], {"axis": 1}),
+    "long_convolution": lambda: ([_x(2, 3, 8), _x(3, 4, seed=1), _x(3, seed=2)], {"pre_gate": _x(2, 3, 8, seed=3)}),
     "periodogram": lambda: ([_x(3, 8)], {"axis": 0}),
     "welch": lambda: ([_x(2, 30)], {"nperseg": 12}),
     "biquad": lambda: ([_x(3, 8), 0.2, 0.4, 0.2, 1.0, -0.4, 0.2], {}),
