@@ -21,8 +21,7 @@ from .lse_rests import Rests
 from .table_gradients import Tables
 
 _RUNS, _FORMULA = 2, 3
-"""LEVEL of the forward's tensor-core kernels, whose terms are `RunTerms`, and of the backward's on wgmma; of the others.
-"""
+"""LEVEL of the forward's kernels on tensor cores and of the backward's on wgmma; of all others."""
 _HEADER = "attention/score_formula.cuh"
 _BLOCKS = "Blocks"
 Prelude = Callable[[Any, Any], str]
@@ -172,4 +171,3 @@ def _backward_rows(of: Embedded) -> Iterator[Variant]:
     yield of.row(wgmma_row(groups), gradients)
     yield of.row(mma_row(warps), gradients)
     yield of.row(backward_simt_row(plain), "attention/dense/score_formula_pairs.cuh")
-
