@@ -6,17 +6,14 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from ...core import ElementKind, InvalidProblemError, UnsupportedError
+from ...core import ElementKind, InvalidProblemError, UnsupportedError, registry
 from ...core.arrays import read
 from ...core.checked import shown, truth
-from ...core.element import FP8
+from ...core.element import FP8, HALVES
 from ...core.outputs import beside, each_of
 from ...core.views import reshaped, shape_of
 from ...interop.torch_rules import requires_grad
-from ..elementwise.unary import reciprocal  # type: ignore[attr-defined]
-from ..layout.creation import empty
-from ..quantize.fp8_cast import WIDE, fp8_cast
-from ..quantize.scopes import quantize
+from ..layout.made import new
 
 
 def asked(out_element: Any, out_scale: Any) -> bool:
@@ -43,7 +40,7 @@ def fp8_output(
     outs = None
     if rest and out is not None:  # the caller's lse, beside an output of our own
         with beside(operands[0], stream):
-            y = empty(shape_of(to, "out"), read(operands[0], "q").element, like=operands[0])
+            y = new(shape_of(to, "out"), read(operands[0], "q").element, operands[0])
         outs = (y, *rest)
     y, *others = each_of(attend(return_lse=return_lse, out=outs, stream=stream, preference=preference), wanted)
     made = _cast(y, kind, out_scale, heads, {"out": to, "stream": stream, "preference": preference})
@@ -53,7 +50,7 @@ def fp8_output(
 def _checked(operands: tuple[Any, Any, Any], out_element: Any) -> ElementKind:
     """The fp8 of the output; what cannot have one, or asks for its gradient, is refused."""
     kind, own = ElementKind.of(out_element), read(operands[0], "q").element
-    if kind not in FP8 or own not in WIDE:
+    if kind not in FP8 or own not in (ElementKind.F32, *HALVES):
         raise UnsupportedError(
             f"out_element must be {FP8[0]} or {FP8[1]}, or None for that of q, and q float16, bfloat16 or float32; got "
             f"{kind} and {own}"
@@ -67,7 +64,8 @@ def _checked(operands: tuple[Any, Any, Any], out_element: Any) -> ElementKind:
 
 
 def _cast(y: Any, kind: ElementKind, out_scale: Any, axis: int, options: dict[str, Any]) -> Any:
-    """y times a number, or times one for each entry of an axis, as fp8."""
+    """y times a number, or times one for each entry of an axis, as fp8; attention alone loads no other page."""
+    fp8_cast = registry.public("fp8_cast")
     shape = () if isinstance(out_scale, (int, float)) else shape_of(out_scale, "out_scale")
     if not shape:
         return fp8_cast(y, to_element=kind, scale=out_scale, **options)
@@ -79,6 +77,7 @@ def _cast(y: Any, kind: ElementKind, out_scale: Any, axis: int, options: dict[st
         )
     if shape == (1,):
         return fp8_cast(y, to_element=kind, scale=reshaped(out_scale, (), "out_scale"), **options)
-    by = reciprocal(out_scale, stream=options["stream"], preference=options["preference"])
+    by = registry.public("reciprocal")(out_scale, stream=options["stream"], preference=options["preference"])
     ones = [1] * (len(of) - 1)
-    return quantize(y, reshaped(by, (*ones[:axis], shape[0], *ones[axis:]), "out_scale"), to_element=kind, **options)
+    by = reshaped(by, (*ones[:axis], shape[0], *ones[axis:]), "out_scale")
+    return registry.public("quantize")(y, by, to_element=kind, **options)
