@@ -596,6 +596,7 @@ _BY_FAMILY = {
     "triangle_attention": "ops.attention.dense.triangle",
     "triangle_multiplication": "ops.attention.dense.triangle",
     "triangle_multiplicative_update": "ops.attention.dense.triangle",
+    "unpack_kv_cache": "ops.attention.paged.unpack_kv_cache",
     # ops.elementwise
     "AffineArgs": "ops.elementwise.affine",
     "AffineDescriptor": "ops.elementwise.affine",

@@ -4,7 +4,7 @@
 
 bf16, 16384 tokens, a hidden size of 2048. TFLOP/s count the pairs of blocks that are not empty: `of_dense` is the rate
 over that of a mask that hides nothing, at equal work. `flex` is torch's time over ours. Block masks are made before, as
-are torch's; `blocks_us` is what making ours takes.
+are torch's; `blocks_us` is what making ours takes, `mma_us` the gradient by the row of mma.sync.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ MASKS: dict[str, Mask] = {
     ),
 }  # fmt: skip
 flex = torch.compile(flex_attention)
+OLDER = bc.PlanPreference(max_arch="sm80")
 
 
 def calls(dim: int, length: int) -> tuple[dict[str, list[Callable[[], Any]]], dict[str, float]]:
@@ -68,6 +69,11 @@ def calls(dim: int, length: int) -> tuple[dict[str, list[Callable[[], Any]]], di
                 q, k, v, y, lse, dy, block_mask=m, **given
             )
         ]  # fmt: skip
+        made[f"mma backward {name}"] = [
+            lambda f=f, m=blocks, y=y, lse=lse, given=given: f.backward(
+                q, k, v, y, lse, dy, block_mask=m, **given, preference=OLDER
+            )
+        ]  # fmt: skip
         made[f"flex backward {name}"] = [
             lambda y=wanted, leaves=leaves: torch.autograd.grad(y, leaves, dy, retain_graph=True)
         ]
@@ -86,6 +92,7 @@ def rows(dim: int, length: int, rounds: int) -> Iterator[Row]:
                 "direction": direction, "head_dim": dim, "length": length, "mask": name, "us": f"{time:.1f}",
                 "tflops": f"{rate * 1e-6:.0f}", "of_dense": f"{rate / dense:.3f}", "flex_us": f"{theirs:.1f}",
                 "flex": f"{theirs / time:.2f}", "blocks_us": f"{times[f'blocks {name}']:.1f}",
+                "mma_us": f"{times.get(f'mma {direction} {name}', 0.0):.1f}",
             }  # fmt: skip
 
 

@@ -1,5 +1,5 @@
 // flash_sdpa_backward_wgmma    the gradients of flash_sdpa_backward_mma (formula there) on wgmma, for masks and
-//   dropout; all else goes to flash_sdpa_backward_pipelined and _relay.
+//   dropout, and for formulas with their block masks; all else goes to flash_sdpa_backward_pipelined and _relay.
 //
 // Schedule. A block is two warpgroups with one tile of keys; it walks the tiles of queries as flash_sdpa_backward_mma
 // does. Tiles in shared memory are panels of 64 columns. The tensor cores read every operand there but p and ds, which
@@ -52,7 +52,7 @@ BARACUDA_D void start_gradient(float (&acc)[OWN][8][4], u32 (&x)[M][4], u64 rows
 }
 
 // What a block works on, and its shared memory.
-template <class T, int D, int SPLIT, int STAGES, class P> struct WgmmaBlock {
+template <class T, int D, int SPLIT, int STAGES, class Where, class P> struct WgmmaBlock {
   static constexpr int THREADS = 256, KEYS = 128 / SPLIT, QUERIES = 64, TILE = QUERIES * D, SLAB = QUERIES / SPLIT;
   static constexpr int OWN = D / 64 / SPLIT;  // panels of columns of dk and dv of a group
   static constexpr int SCORES = SPLIT * KEYS * QUERIES, SETS = STAGES == 3 ? 2 : 1;  // stages of ds (and p)
@@ -86,7 +86,7 @@ template <class T, int D, int SPLIT, int STAGES, class P> struct WgmmaBlock {
     cp_async_commit();
   }
   // Loads the tile of q and dy of step `ahead`, and goes on to the next one.
-  BARACUDA_D void load_rows(const KeyTile& tile, Walk& ahead, int& loaded) const {
+  BARACUDA_D void load_rows(const KeyTile& tile, Walk& ahead, Search& search, int& loaded) const {
     if (ahead.at < tile.first) {
       cp_async_commit();  // an empty group, as waits for a mask count groups
       return;
@@ -103,6 +103,7 @@ template <class T, int D, int SPLIT, int STAGES, class P> struct WgmmaBlock {
     if (threadIdx.x < QUERIES / 2) cp_async_16(stats + loaded * (QUERIES / 2) + threadIdx.x, from + threadIdx.x);
     cp_async_commit();
     ahead.step(p.group);
+    skip_unset<QUERIES, KEYS, Where>(p, tile, search, ahead);
     loaded = loaded + 1 == STAGES ? 0 : loaded + 1;
   }
 
@@ -121,7 +122,7 @@ template <class T, int D, int SPLIT, int STAGES, class P> struct WgmmaBlock {
   }
 
   BARACUDA_D void pass_on(const KeyTile& tile, const Walk& step) const {
-    pass_turn(counter_at(p, tile, step), turn_at<QUERIES, KEYS>(p, tile, step) + 1);
+    pass_turn(counter_at(p, tile, step), turn_among<QUERIES, KEYS, Where>(p, tile, step) + 1);
   }
   // Passes on the last step's turn, takes this step's where that is still to do, and glances at the next one's.
   BARACUDA_D void take_turns(const KeyTile& tile, const Walk& before, const Walk& now, const Walk& next, u32 turn,
@@ -169,7 +170,7 @@ template <class T, int D, int SPLIT, int STAGES, class Where, int TERMS, class P
 BARACUDA_D void flash_gradients_wgmma(const P& p) {
   using namespace attention;
   static_assert(TERMS == 2, "for masks and dropout");
-  using Block = WgmmaBlock<T, D, SPLIT, STAGES, P>;
+  using Block = WgmmaBlock<T, D, SPLIT, STAGES, Where, P>;
   constexpr int KEYS = Block::KEYS, QUERIES = Block::QUERIES, TILE = Block::TILE, SCORES = Block::SCORES;
   constexpr int WIDTH = Block::WIDTH, OWN = Block::OWN;
   constexpr u64 to_values = KEYS * D / 8, to_grads = STAGES * TILE / 8;
@@ -199,27 +200,32 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
   typename Block::Gradient dk = {}, dv = {};
   typename Block::Scores s, ds;
   typename Block::Fragments p16, ds16;
-  Walk now{tile.last, 0}, ahead = now, before{-1, 0};  // the current step, the one to load, and the last one
+  Walk now{tile.last, 0}, before{-1, 0};  // the current step, and the last one
+  Search next_search, ahead_search;
+  skip_unset<QUERIES, KEYS, Where>(p, tile, next_search, now);
+  Walk ahead = now;  // the step to load
   int stage = 0, loaded = 0;
   u32 set = 0;
   u32 glance = 0;  // of thread 0: the turn as read one step ahead
 
   // The first tile of queries, its mask, the tile after it
-  terms.enter(tile.b, tile.kv * p.group);
-  block.load_rows(tile, ahead, loaded);
+  terms.enter(tile.b, tile.kv * p.group + now.head);
+  block.load_rows(tile, ahead, ahead_search, loaded);
   cp_async_wait<0>();
   wgmma_publish();
   __syncthreads();
-  if (terms.masked() && tile.last >= tile.first) biases.fetch(tile.last * QUERIES + i0, warp_j);
+  if (terms.masked() && now.at >= tile.first) biases.fetch(now.at * QUERIES + i0, warp_j);
   cp_async_commit();
-  block.load_rows(tile, ahead, loaded);
+  block.load_rows(tile, ahead, ahead_search, loaded);
 
 #pragma unroll 1
   while (now.at >= tile.first) {
     const Mask mask = mask_at<QUERIES, KEYS>(p, tile, now);
-    const u32 turn = turn_at<QUERIES, KEYS>(p, tile, now);
+    const u32 turn = turn_among<QUERIES, KEYS, Where>(p, tile, now);
     Walk next = now;
     next.step(p.group);
+    skip_unset<QUERIES, KEYS, Where>(p, tile, next_search, next);
+    BlocksOf<Where, P>(p, tile.b, tile.kv * p.group + now.head).settle(terms, now.at * QUERIES, QUERIES, k0, KEYS);
     const Stats* const stat = block.stats + stage * (QUERIES / 2);
     const FarRows<QUERIES, P, KeyTile> far(p, tile, now, stat);
     const u64 rows = query + stage * (TILE / 8), ds_rows = score + set * (SCORES / 8);
@@ -229,7 +235,7 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
     wgmma_fence();
     start_scores<T, D, KEYS, QUERIES>(s, mine, rows + i0 * 8);
     start_scores<T, D, KEYS, QUERIES>(ds, mine + to_values, rows + to_grads + i0 * 8);
-    if (STAGES == 2 && before.at >= 0) block.load_rows(tile, ahead, loaded);
+    if (STAGES == 2 && before.at >= 0) block.load_rows(tile, ahead, ahead_search, loaded);
     const int i = now.at * QUERIES + i0 + lane_id() % 4 * 2;
     const u32 kept = Block::mask_scores(terms, biases, i, j, before.at >= 0, now.at * QUERIES + i0, warp_j);
 
@@ -263,7 +269,7 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
       if (p.group > 1) terms.enter(tile.b, tile.kv * p.group + next.head);
       if (terms.masked() && next.at >= tile.first && !biases.same) biases.fetch(next.at * QUERIES + i0, warp_j);
       cp_async_commit();
-      if (STAGES == 3) block.load_rows(tile, ahead, loaded);
+      if (STAGES == 3) block.load_rows(tile, ahead, ahead_search, loaded);
     };
     // Waits for the next tile: before the additions to dq, which the fence would wait for. Among the products NVRTC
     // 12.9 crashes on it.
@@ -291,7 +297,7 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
         if (unit == 0) tile_came();
         if (SPLIT == 2 && ordered && unit == 0) __syncthreads();
         hold(dq);
-        add_to_dq<T, D, QUERIES, KEYS>(p, tile, now, warp % 4 * 16, (unit + group) * WIDTH, dq);
+        add_to_dq<T, D, QUERIES, KEYS, Where>(p, tile, now, warp % 4 * 16, (unit + group) * WIDTH, dq);
         if (unit + 2 < Block::UNITS) wgmma_fence();
       }
     } else {

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ....core import (
-    Args, Array, Descriptor, ElementKind, InvalidProblemError, Plan, Problem, derived, element, extent, integer, number,
-    operand, output,
+    Args, Array, Descriptor, ElementKind, InvalidProblemError, Plan, Problem, Scalar, derived, element, extent, integer,
+    number, operand, output,
 )  # fmt: skip
 from ....core.arrays import read
 from ....calls.functional import functional
@@ -24,6 +25,7 @@ from ....schedules.attention.dense.forward import WIDER
 from ....schedules.attention.extend import FAMILY
 from ....schedules.attention.same_bits import DENSE_TABLES, cached, same_bits_rows
 from ....schedules.attention.score_terms import KINDS
+from ..fp8_output import asked, fp8_output
 from ..grouped_heads import GroupedHeads, kv_heads, score_scale
 from ..layouts import Layouts
 from ..paged.page_tables import READ_TABLES, table_fields
@@ -325,8 +327,9 @@ _call = functional(FlashDecodingPlan, layouts=Layouts(("k", "v")))
 def flash_decoding(
     q: Any, k: Any, v: Any, lengths: Any = None, mask: Any = None, slopes: Any = None, sinks: Any = None, *,
     starts: Any = None, batch_index: Any = None, scale: float | None = None, window_left: int | None = None,
-    softcap: float = 0.0, layout: str = "bhsd", return_lse: bool = False, return_weights: bool = False,
-    return_mean_weights: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
+    softcap: float = 0.0, layout: str = "bhsd", out_element: Any = None, out_scale: Scalar = 1.0,
+    return_lse: bool = False, return_weights: bool = False, return_mean_weights: bool = False, out: Any = None,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """softmax(s) v of one query token [batch, heads, d], s = scale · q kᵀ over the first lengths[b] cells of caches.
 
@@ -338,11 +341,23 @@ def flash_decoding(
     (ALiBi): s -= slopes · distance from the last cell that counts. sinks [heads]: logits that join the sum without a
     value. return_weights: also the softmax's weights [batch, heads, cells]; return_mean_weights: their mean [batch,
     cells].
+    out_element, out_scale: y as fp8 for the next product, as in `flash_sdpa`; out_scale is a number, or float32, 0-d or
+    one for each head.
     """
     if mask is not None and len(shape := read(mask, "mask").shape) == 4:
         if shape[2] != 1:
             raise InvalidProblemError(f"mask must have one row of cells for the one query, got shape {shape}")
         mask = mask[:, :, 0]
+    if asked(out_element, out_scale):
+        made = partial(
+            flash_decoding, q, k, v, lengths, mask, slopes, sinks, starts=starts, batch_index=batch_index, scale=scale,
+            window_left=window_left, softcap=softcap, layout=layout, return_weights=return_weights,
+            return_mean_weights=return_mean_weights,
+        )  # fmt: skip
+        return fp8_output(
+            made, (q, k, v), out_element, out_scale, heads=1, return_lse=return_lse, out=out,
+            stream=stream, preference=preference, more=bool(return_weights) + bool(return_mean_weights),
+        )  # fmt: skip
     return _call(
         q, k, v, lengths, mask, slopes, sinks, starts, batch_index, scale=scale, window_left=window_left,
         softcap=softcap, return_lse=return_lse, return_weights=return_weights,

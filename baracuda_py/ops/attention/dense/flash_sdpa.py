@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,7 +17,8 @@ from ....core.keywords import unexpected
 from ....schedules.attention.dense.forward import SIMT_ROW, SM80_ROW, SM89_ROW, SM90A_ROW, WIDER
 from ....schedules.attention.extend import FAMILY
 from ....schedules.attention.same_bits import DENSE_TABLES, dense, same_bits_rows
-from ..layouts import Layouts
+from ..fp8_output import asked, fp8_output
+from ..layouts import Layouts, is_swapped
 from ..paged.page_tables import READ_TABLES, table_fields
 from ....schedules.attention.score_terms import drop_probability
 from ..score_terms import ALIGNMENTS, ScoreTerms, batches, kept, restored, scores, weighted
@@ -201,8 +203,8 @@ def flash_sdpa(
     q: Any, k: Any, v: Any, mask: Any = None, slopes: Any = None, sinks: Any = None, *, scale: float | None = None,
     is_causal: bool = False, causal_alignment: str = "top_left", window_left: Any = None,
     window_right: Any = None, softcap: float = 0.0, dropout_p: float = 0.0, seed: Any = None, offset: Any = 0,
-    score: Any = None, layout: str = "bhsd", return_lse: bool = False, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    score: Any = None, out_element: Any = None, out_scale: Scalar = 1.0, layout: str = "bhsd",
+    return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """softmax(s) v with s = scale · q kᵀ and its terms; query i stands at key i (top left, torch's) by default.
 
@@ -220,12 +222,23 @@ def flash_sdpa(
     score and mask may be formulas, as texts or Python functions, of the score s and of the numbers b, h, q, k of its
     batch, head, query and key: score="s + bias[h, q - k]", mask="q - k < window". What else they name is given by
     keyword, bias=bias, window=128; see `attention`.
+
+    out_element "float8_e4m3fn" or "float8_e5m2": y, rounded to q's element, times out_scale as fp8, as `fp8_cast` does:
+    what is too large becomes the largest number, NaN stays NaN (FlashInfer's o_scale). out_scale is a number, or a
+    float32 array, 0-d or with one for each head. Such an output has no gradient.
     """
     facts = {
         "scale": scale, "is_causal": is_causal, "causal_alignment": causal_alignment, "window_left": window_left,
         "window_right": window_right, "softcap": softcap, "dropout_p": dropout_p, "seed": seed, "offset": offset,
         "return_lse": return_lse,
     }  # fmt: skip
+    if asked(out_element, out_scale):
+        del facts["return_lse"]
+        attend = partial(flash_sdpa, q, k, v, mask, slopes, sinks, **facts, score=score, layout=layout, **unknown)
+        return fp8_output(
+            attend, (q, k, v), out_element, out_scale, heads=2 if is_swapped(layout) else 1, return_lse=return_lse,
+            out=out, stream=stream, preference=preference,
+        )  # fmt: skip
     if score is not None or type(mask) is str or callable(mask):
         if by_head(window_left) or by_head(window_right):
             raise refuse_formulas()

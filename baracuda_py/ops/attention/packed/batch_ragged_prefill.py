@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from ....core import Args, Array, ElementKind, Plan, extent, operand, output
+from ....core import Args, Array, ElementKind, Plan, Scalar, extent, operand, output
 from ....calls.functional import functional
 from ....core.element import unrounded
 from ....calls.entries import entry
@@ -20,6 +21,7 @@ from ....schedules.attention.same_bits import PACKED_TABLES, packed as packed_ke
 from ..dense.flash_sdpa import refuse_apart
 from .flash_sdpa_varlen import reference as varlen
 from .flash_sdpa_varlen import in_torch as varlen_in_torch
+from ..fp8_output import asked, fp8_output
 from ..in_torch import bits
 from ..paged.page_tables import READ_TABLES, table_fields
 from .ragged import (
@@ -121,8 +123,8 @@ def batch_ragged_prefill(
     q: Any, k: Any, v: Any, qo_indptr: Any, kv_indptr: Any, *, scale: float | None = None, is_causal: bool = False,
     causal_alignment: str = "bottom_right", window_left: int | None = None, window_right: int | None = None,
     softcap: float = 0.0, slopes: Any = None, sinks: Any = None, mask_bits: Any = None, mask_indptr: Any = None,
-    max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, return_lse: bool = False, out: Any = None,
-    stream: Any = None, preference: Any = None,
+    max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, out_element: Any = None, out_scale: Scalar = 1.0,
+    return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """softmax(s) v of s = scale · q kᵀ within each sequence, last query at last key (bottom right, FlashAttention's).
 
@@ -133,7 +135,20 @@ def batch_ragged_prefill(
     1] (FlashInfer's packed custom mask): whether query i of sequence b sees key j is bit i keys + j of the bytes from
     mask_indptr[b] on, of a byte the lowest first, np.packbits(mask, bitorder="little"); causality and windows hide keys
     besides. With return_lse also log Σ exp(s), [heads, total_q].
+    out_element, out_scale: y as fp8 for the next product, as in `flash_sdpa`; out_scale is a number, or float32, 0-d or
+    one for each head.
     """
+    if asked(out_element, out_scale):
+        attend = partial(
+            batch_ragged_prefill, q, k, v, qo_indptr, kv_indptr, scale=scale, is_causal=is_causal,
+            causal_alignment=causal_alignment, window_left=window_left, window_right=window_right, softcap=softcap,
+            slopes=slopes, sinks=sinks, mask_bits=mask_bits, mask_indptr=mask_indptr, max_seqlen_q=max_seqlen_q,
+            max_seqlen_k=max_seqlen_k,
+        )  # fmt: skip
+        return fp8_output(
+            attend, (q, k, v), out_element, out_scale, heads=1, return_lse=return_lse, out=out,
+            stream=stream, preference=preference,
+        )  # fmt: skip
     return _call(
         q, k, v, qo_indptr, kv_indptr, mask_bits, mask_indptr, slopes, sinks, scale=scale, is_causal=is_causal,
         causal_alignment=causal_alignment, window_left=window_left, window_right=window_right, softcap=softcap,

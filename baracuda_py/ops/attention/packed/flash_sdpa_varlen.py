@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 
@@ -23,6 +24,7 @@ from .ragged import (
     INDEX, Packed, PackedDescriptor, heads_first, packed_benchmarks, ragged_case, random_bounds, sequences, terms_of,
     unseeing,
 )  # fmt: skip
+from ..fp8_output import asked, fp8_output
 from ..in_torch import packed
 
 BOUNDS = ("cu_seqlens_q", "cu_seqlens_k")
@@ -131,7 +133,8 @@ def flash_sdpa_varlen(
     max_seqlen_k: int | None = None, scale: float | None = None, is_causal: bool = False,
     causal_alignment: str = "bottom_right", window_left: int | None = None, window_right: int | None = None,
     softcap: float = 0.0, slopes: Any = None, sinks: Any = None, dropout_p: float = 0.0, seed: Any = None,
-    offset: Any = 0, return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
+    offset: Any = 0, out_element: Any = None, out_scale: Scalar = 1.0, return_lse: bool = False, out: Any = None,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """softmax(s) v of s = scale · q kᵀ within each sequence, last query at last key (bottom right, FlashAttention's).
 
@@ -142,7 +145,20 @@ def flash_sdpa_varlen(
     softcap, slopes ([heads] or [batch, heads]; distances count from that position), sinks [heads] and dropout_p as in
     `flash_sdpa`. Sequence b draws what flash_sdpa does of it alone with the same seed and offset + b 2³²; a seed is
     needed but for torch tensors. With return_lse also log Σ exp(s), [heads, total_q].
+    out_element, out_scale: y as fp8 for the next product, as in `flash_sdpa`; out_scale is a number, or float32, 0-d or
+    one for each head.
     """
+    if asked(out_element, out_scale):
+        attend = partial(
+            flash_sdpa_varlen, q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=max_seqlen_q,
+            max_seqlen_k=max_seqlen_k, scale=scale, is_causal=is_causal, causal_alignment=causal_alignment,
+            window_left=window_left, window_right=window_right, softcap=softcap, slopes=slopes, sinks=sinks,
+            dropout_p=dropout_p, seed=seed, offset=offset,
+        )  # fmt: skip
+        return fp8_output(
+            attend, (q, k, v), out_element, out_scale, heads=1, return_lse=return_lse, out=out,
+            stream=stream, preference=preference,
+        )  # fmt: skip
     return _call(
         q, k, v, cu_seqlens_q, cu_seqlens_k, slopes, sinks, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k,
         scale=scale, is_causal=is_causal, causal_alignment=causal_alignment, window_left=window_left,

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ....core import (
-    Args, Array, Descriptor, ElementKind, Plan, Problem, Variant, element, extent,
+    Args, Array, Descriptor, ElementKind, Plan, Problem, Scalar, Variant, element, extent,
     integer, number, operand, output,
 )  # fmt: skip
 from ....calls.functional import functional
@@ -24,6 +25,7 @@ from ....schedules.attention.decoding import Walk, mma_row, row
 from ....schedules.attention.dense.forward import WIDER
 from ....schedules.attention.extend import FAMILY
 from ..decoding.decoding_terms import TERM_FIELDS, attend, term_values, usual_slopes
+from ..fp8_output import asked, fp8_output
 from ..grouped_heads import GroupedHeads, kv_heads, score_scale
 from ..layouts import PAGE_LAYOUTS, Layouts
 from .page_tables import (
@@ -253,7 +255,8 @@ def batch_paged_decode(
     q: Any, k_cache: Any, v_cache: Any, *, page_table: Any = None, lengths: Any = None, kv_indices: Any = None,
     kv_indptr: Any = None, kv_last_page_len: Any = None, slopes: Any = None, sinks: Any = None,
     scale: float | None = None, max_cache_len: int | None = None, window_left: int | None = None, softcap: float = 0.0,
-    layout: str = "hnd", return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
+    layout: str = "hnd", out_element: Any = None, out_scale: Scalar = 1.0, return_lse: bool = False, out: Any = None,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """softmax(scale · q kᵀ) v of one query token [batch, heads, d] over the tokens of each sequence's pages.
 
@@ -263,7 +266,19 @@ def batch_paged_decode(
     window_left: only the last token and as many before it are seen; softcap: s = softcap tanh(s / softcap); slopes
     [heads] or [batch, heads] (ALiBi): s -= slopes · distance from the last token; sinks [heads]: logits that join the
     sum without a value.
+    out_element, out_scale: y as fp8 for the next product, as in `flash_sdpa`; out_scale is a number, or float32, 0-d or
+    one for each head.
     """
+    if asked(out_element, out_scale):
+        made = partial(
+            batch_paged_decode, q, k_cache, v_cache, page_table=page_table, lengths=lengths, kv_indices=kv_indices,
+            kv_indptr=kv_indptr, kv_last_page_len=kv_last_page_len, slopes=slopes, sinks=sinks, scale=scale,
+            max_cache_len=max_cache_len, window_left=window_left, softcap=softcap, layout=layout,
+        )  # fmt: skip
+        return fp8_output(
+            made, (q, k_cache, v_cache), out_element, out_scale, heads=1, return_lse=return_lse, out=out,
+            stream=stream, preference=preference,
+        )  # fmt: skip
     return _call(
         q, k_cache, v_cache, page_table, lengths, kv_indices, kv_indptr, kv_last_page_len, slopes, sinks, scale=scale,
         max_cache_len=max_cache_len, window_left=window_left, softcap=softcap, return_lse=return_lse, out=out,

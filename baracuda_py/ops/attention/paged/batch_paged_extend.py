@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ....core import Args, Array, ElementKind, Plan, Problem, Variant, operand, output
+from ....core import Args, Array, ElementKind, Plan, Scalar, Problem, Variant, operand, output
 from ....calls.functional import functional
 from ....core.element import unrounded
 from ....calls.entries import entry
@@ -23,6 +24,7 @@ from ....schedules.attention.extend import FAMILY, Extend, extend_rows
 from ....schedules.attention.same_bits import paged
 from ..decoding.decoding_terms import usual_slopes
 from ..dense.flash_sdpa import refuse_apart
+from ..fp8_output import asked, fp8_output
 from ..in_torch import cached, packed
 from ..layouts import PAGE_LAYOUTS, Layouts
 from ..packed.ragged import random_bounds, terms_of
@@ -202,7 +204,8 @@ def batch_paged_extend(
     slopes: Any = None, sinks: Any = None, scale: float | None = None, is_causal: bool = True,
     causal_alignment: str = "bottom_right", window_left: int | None = None, window_right: int | None = None,
     softcap: float = 0.0, max_seqlen_q: int | None = None, max_cache_len: int | None = None, layout: str = "hnd",
-    return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
+    out_element: Any = None, out_scale: Scalar = 1.0, return_lse: bool = False, out: Any = None, stream: Any = None,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """softmax(scale · q kᵀ) v of each sequence's newest queries over its pages, bottom right; bits are free of company.
 
@@ -215,7 +218,21 @@ def batch_paged_extend(
     kv_last_page_len [batch], all int32 or int64 on the device. slopes (ALiBi), sinks and softcap are as in flash_sdpa.
     Give max_seqlen_q, the most queries of a sequence, where it is known: it decides how many blocks are launched. With
     return_lse also log Σ exp, [heads, total_q].
+    out_element, out_scale: y as fp8 for the next product, as in `flash_sdpa`; out_scale is a number, or float32, 0-d or
+    one for each head.
     """
+    if asked(out_element, out_scale):
+        attend = partial(
+            batch_paged_extend, q, k_cache, v_cache, qo_indptr, tree_mask, page_table=page_table, lengths=lengths,
+            kv_indices=kv_indices, kv_indptr=kv_indptr, kv_last_page_len=kv_last_page_len, slopes=slopes, sinks=sinks,
+            scale=scale, is_causal=is_causal, causal_alignment=causal_alignment, window_left=window_left,
+            window_right=window_right, softcap=softcap, max_seqlen_q=max_seqlen_q, max_cache_len=max_cache_len,
+            layout=layout,
+        )  # fmt: skip
+        return fp8_output(
+            attend, (q, k_cache, v_cache), out_element, out_scale, heads=1, return_lse=return_lse, out=out,
+            stream=stream, preference=preference,
+        )  # fmt: skip
     return _call(
         q, k_cache, v_cache, qo_indptr, tree_mask, slopes, sinks, page_table, lengths, kv_indices, kv_indptr,
         kv_last_page_len, scale=scale, is_causal=is_causal, causal_alignment=causal_alignment, window_left=window_left,

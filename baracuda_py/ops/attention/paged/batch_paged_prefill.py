@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 
-from ....core import Args, Array, ElementKind, Plan, Problem, extent, operand, output
+from ....core import Args, Array, ElementKind, Plan, Scalar, Problem, extent, operand, output
 from ....calls.functional import functional
 from ....core.element import unrounded
 from ....calls.entries import entry
@@ -32,6 +33,7 @@ from ..packed.ragged import (
     settle_mask, settled, terms_of, unseeing, wrong_bounds,
 )  # fmt: skip
 from ....core.benchmark import Benchmark, FLOPS
+from ..fp8_output import asked, fp8_output
 from ..in_torch import bits, cached, packed
 from .batch_paged_decode import table_in_torch
 
@@ -263,9 +265,10 @@ def batch_paged_prefill(
     q: Any, k_cache: Any, v_cache: Any, qo_indptr: Any, *, page_table: Any = None, lengths: Any = None,
     kv_indices: Any = None, kv_indptr: Any = None, kv_last_page_len: Any = None, scale: float | None = None,
     is_causal: bool = False, causal_alignment: str = "bottom_right", window_left: int | None = None,
-    window_right: int | None = None, softcap: float = 0.0, slopes: Any = None, sinks: Any = None,
-    mask_bits: Any = None, mask_indptr: Any = None, max_seqlen_q: int | None = None, max_cache_len: int | None = None,
-    layout: str = "hnd", return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
+    window_right: int | None = None, softcap: float = 0.0, slopes: Any = None, sinks: Any = None, mask_bits: Any = None,
+    mask_indptr: Any = None, max_seqlen_q: int | None = None, max_cache_len: int | None = None, layout: str = "hnd",
+    out_element: Any = None, out_scale: Scalar = 1.0, return_lse: bool = False, out: Any = None, stream: Any = None,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """softmax(s) v, s = scale · q kᵀ, of packed queries over pages, last query at last token (bottom right).
 
@@ -279,7 +282,21 @@ def batch_paged_prefill(
     copy. qo_indptr holds batch + 1 bounds of the queries. Give page_table [batch, max_pages] and lengths [batch], or
     FlashInfer's kv_indices, kv_indptr [batch + 1] and kv_last_page_len [batch], all int32 or int64 on the device. With
     return_lse also log Σ exp(s), [heads, total_q].
+    out_element, out_scale: y as fp8 for the next product, as in `flash_sdpa`; out_scale is a number, or float32, 0-d or
+    one for each head.
     """
+    if asked(out_element, out_scale):
+        attend = partial(
+            batch_paged_prefill, q, k_cache, v_cache, qo_indptr, page_table=page_table, lengths=lengths,
+            kv_indices=kv_indices, kv_indptr=kv_indptr, kv_last_page_len=kv_last_page_len, scale=scale,
+            is_causal=is_causal, causal_alignment=causal_alignment, window_left=window_left, window_right=window_right,
+            softcap=softcap, slopes=slopes, sinks=sinks, mask_bits=mask_bits, mask_indptr=mask_indptr,
+            max_seqlen_q=max_seqlen_q, max_cache_len=max_cache_len, layout=layout,
+        )  # fmt: skip
+        return fp8_output(
+            attend, (q, k_cache, v_cache), out_element, out_scale, heads=1, return_lse=return_lse, out=out,
+            stream=stream, preference=preference,
+        )  # fmt: skip
     return _call(
         q, k_cache, v_cache, qo_indptr, page_table, lengths, kv_indices, kv_indptr, kv_last_page_len, mask_bits,
         mask_indptr, slopes, sinks, scale=scale, is_causal=is_causal, causal_alignment=causal_alignment,

@@ -173,7 +173,7 @@ def _wgmma(p: Problem, form: Arrangement, any_order: bool) -> Geometry | str:
     d = head_dim(p.desc, SM90A)
     if isinstance(d, str):
         return d
-    masked = form.terms and level(p, sinks=False) == 2
+    masked = form.level or (form.terms and level(p, sinks=False) == 2)
     return gradient_steps(p, d, "wgmma", SM90A[d] if masked else PIPELINED.get(d, SM90A[d]), form, any_order)
 
 
@@ -270,7 +270,7 @@ def gradient_steps(
         params = common | gradients
         params |= form.terms(p, desc.scale) if more and form.terms else {}
         params |= rests if more == 2 else {}
-        smem = t.smem(d) + (t.bias_smem() if more and p.views.get("mask") is not None else 0)
+        smem = t.smem(d) + (t.bias_smem() if (more or form.level) and p.views.get("mask") is not None else 0)
         steps.append(Step(kernel, grid, params, {}, t.threads, smem))
         warps = heads * tiles * (t.queries // 16) * (d // 32)
         if warps and (any_order or (t.sides and summed)):
@@ -291,7 +291,7 @@ def tensor_core_rows(form: Arrangement) -> tuple[Variant, ...]:
 
 
 def _wgmma_row(form: Arrangement, any_order: bool) -> Variant:
-    kernels = gradient_kernels("wgmma", SM90A, form, PIPELINED, any_order)
+    kernels = gradient_kernels("wgmma", SM90A, form, None if form.level else PIPELINED, any_order)
     return _row("wgmma", _wgmma, ArchSku.SM90A, kernels, form, any_order)
 
 
@@ -320,6 +320,11 @@ def _row(
         ),
         may_spill=True,
     )
+
+
+def wgmma_row(form: Arrangement) -> Variant:
+    """The row of wgmma whose order of sums is fixed; of terms of a `level`, by the kernel for masks and dropout."""
+    return _wgmma_row(form, False)
 
 
 def mma_row(form: Arrangement) -> Variant:

@@ -1,7 +1,7 @@
 """Rows of attention whose scores a formula changes, each for all pairs and under a block mask.
 
 They are the kernels of the other rows, with the formula among their score terms
-(`kernels/attention/score_formula.cuh`). In the backward wgmma takes none: such devices have the row of mma.sync.
+(`kernels/attention/score_formula.cuh`).
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any
 from ....core import Geometry, Guarantee, Params, Problem, Step, Variant
 from .. import block_masks
 from ..score_terms import LEVELS, RESTS, TERMS, refuse_terms, terms
-from .backward import Arrangement, Cut, dense_cut, mma_row
-from .backward_blocks import NARROW, WIDE
+from .backward import Arrangement, Cut, dense_cut, mma_row, wgmma_row
+from .backward_blocks import NARROW, SM90A, WIDE
 from .backward_simt import simt_row as backward_simt_row
 from .forward import FIELDS, Form, dense, simt_row, sm80_row, sm89_row, sm90a_row, split_scale, strides
 from .lse_rests import Rests
 from .table_gradients import Tables
 
 _RUNS, _FORMULA = 2, 3
-"""LEVEL of the forward's tensor-core kernels, whose terms are `RunTerms`, and of the others."""
+"""LEVEL of the forward's kernels on tensor cores and of the backward's on wgmma; of all others."""
 _HEADER = "attention/score_formula.cuh"
 _BLOCKS = "Blocks"
 Prelude = Callable[[Any, Any], str]
@@ -141,8 +141,9 @@ def backward_rows(of: Embedded) -> tuple[Variant, ...]:
 
 
 def _backward_rows(of: Embedded) -> Iterator[Variant]:
-    def arrangement(scale: Callable[[Any], float], in_turn: bool) -> Arrangement:
-        counts = in_turn and of.masked
+    def arrangement(scale: Callable[[Any], float], tilings: Sequence[Any], level: int = _FORMULA) -> Arrangement:
+        counts = bool(tilings) and of.masked
+        tiles = dict.fromkeys((t.queries, t.keys) for t in tilings)
 
         def cut(p: Problem, queries: int, keys: int, sorted_: bool) -> Cut | str:
             if why := of.refuse(p):
@@ -154,20 +155,19 @@ def _backward_rows(of: Embedded) -> Iterator[Variant]:
             found, steps, size = block_masks.turns(p, queries, keys)
             return replace(made, sizes={**made.sizes, **found}, steps=lambda segment: steps, start=size)
 
-        kernels = tuple(block_masks.turns_kernel(*sizes) for sizes in _TILES) if counts else ()
+        kernels = tuple(block_masks.turns_kernel(*sizes) for sizes in tiles) if counts else ()
         return Arrangement(
-            f"Formula{of.name}", of.work, strides, cut, level=_FORMULA,
+            f"Formula{of.name}", of.work, strides, cut, level=level,
             fields={**TERMS, **RESTS, **of.fields, **(block_masks.TURNS if counts else {})},
             rests=Rests(_FORMULA, "flash_lse_rests_formula", of.fields, of.values, of.name),
             before=(*kernels, *(of.gradients.kernels() if of.gradients else ())),
             after=of.gradients.steps if of.gradients else None,
         )  # fmt: skip
 
-    tensor_cores = arrangement(lambda desc: desc.scale, True)
-    plain = arrangement(lambda desc: split_scale(desc)["scale"], False)
-    yield of.row(mma_row(tensor_cores), "attention/dense/score_formula_gradients.cuh")
+    gradients = "attention/dense/score_formula_gradients.cuh"
+    groups = arrangement(lambda desc: desc.scale, [*SM90A.values()], _RUNS)
+    warps = arrangement(lambda desc: desc.scale, [*WIDE.values(), *NARROW.values()])
+    plain = arrangement(lambda desc: split_scale(desc)["scale"], [])
+    yield of.row(wgmma_row(groups), gradients)
+    yield of.row(mma_row(warps), gradients)
     yield of.row(backward_simt_row(plain), "attention/dense/score_formula_pairs.cuh")
-
-
-_TILES = tuple(dict.fromkeys((t.queries, t.keys) for tilings in (WIDE, NARROW) for t in tilings.values()))
-"""Queries and keys of the tiles of the backward's kernels on tensor cores."""
