@@ -835,6 +835,18 @@ from .ops.random.speculative import VerifyTreePlan as VerifyTreePlan
 from .ops.random.stochastic_cast import StochasticCastArgs as StochasticCastArgs
 from .ops.random.stochastic_cast import StochasticCastDescriptor as _StochasticCastDescriptor
 from .ops.random.stochastic_cast import StochasticCastPlan as StochasticCastPlan
+# ops.recurrence
+from .ops.recurrence.kinds import RecurrenceDescriptor as _RecurrenceDescriptor
+from .ops.recurrence.kinds import RecurrenceKind as RecurrenceKind
+from .ops.recurrence.linear_attention import LinearAttentionArgs as LinearAttentionArgs
+from .ops.recurrence.linear_attention import LinearAttentionDescriptor as _LinearAttentionDescriptor
+from .ops.recurrence.linear_attention import LinearAttentionPlan as LinearAttentionPlan
+from .ops.recurrence.linear_attention_backward import LinearAttentionBackwardArgs as LinearAttentionBackwardArgs
+from .ops.recurrence.linear_attention_backward import LinearAttentionBackwardDescriptor as _LinearAttentionBackwardDescriptor
+from .ops.recurrence.linear_attention_backward import LinearAttentionBackwardPlan as LinearAttentionBackwardPlan
+from .ops.recurrence.linear_attention_decode import LinearAttentionDecodeArgs as LinearAttentionDecodeArgs
+from .ops.recurrence.linear_attention_decode import LinearAttentionDecodeDescriptor as _LinearAttentionDecodeDescriptor
+from .ops.recurrence.linear_attention_decode import LinearAttentionDecodePlan as LinearAttentionDecodePlan
 # ops.reduce
 from .ops.reduce.amax_scale import AmaxScaleArgs as AmaxScaleArgs
 from .ops.reduce.amax_scale import AmaxScaleDescriptor as _AmaxScaleDescriptor
@@ -5229,6 +5241,26 @@ def weibull(scale: Array | float = 1.0, concentration: Array | float = 1.0, *, s
     """Draws of the distribution weibull of scale, concentration, numbers or arrays."""
 def weibull_min(scale: Array | float = 1.0, concentration: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution weibull of scale, concentration, numbers or arrays."""
+# ops.recurrence
+class LinearAttentionBackwardDescriptor(_LinearAttentionBackwardDescriptor):
+    """As the forward's."""
+    def __init__(self, *, kind: RecurrenceKind | str, batch_size: SupportsIndex, seq_len: SupportsIndex, q_heads: SupportsIndex, k_heads: SupportsIndex, v_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, num_heads: SupportsIndex | None = None, num_states: SupportsIndex | None = None, scale: SupportsFloat | None = None, use_qk_l2norm: bool = False, element: DType) -> None: ...
+class LinearAttentionDecodeDescriptor(_LinearAttentionDecodeDescriptor):
+    """seq_len steps of each of batch_size sequences, whose states are among num_slots."""
+    def __init__(self, *, kind: RecurrenceKind | str, batch_size: SupportsIndex, seq_len: SupportsIndex, q_heads: SupportsIndex, k_heads: SupportsIndex, v_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, num_heads: SupportsIndex | None = None, num_states: SupportsIndex | None = None, scale: SupportsFloat | None = None, use_qk_l2norm: bool = False, element: DType, num_slots: SupportsIndex) -> None: ...
+class LinearAttentionDescriptor(_LinearAttentionDescriptor):
+    """As `RecurrenceDescriptor`."""
+    def __init__(self, *, kind: RecurrenceKind | str, batch_size: SupportsIndex, seq_len: SupportsIndex, q_heads: SupportsIndex, k_heads: SupportsIndex, v_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, num_heads: SupportsIndex | None = None, num_states: SupportsIndex | None = None, scale: SupportsFloat | None = None, use_qk_l2norm: bool = False, element: DType) -> None: ...
+class RecurrenceDescriptor(_RecurrenceDescriptor):
+    """Sequences of seq_len steps and num_heads states of d_k × d_v."""
+    def __init__(self, *, kind: RecurrenceKind | str, batch_size: SupportsIndex, seq_len: SupportsIndex, q_heads: SupportsIndex, k_heads: SupportsIndex, v_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, num_heads: SupportsIndex | None = None, num_states: SupportsIndex | None = None, scale: SupportsFloat | None = None, use_qk_l2norm: bool = False, element: DType) -> None: ...
+def linear_attention_backward(q: Array, k: Array, v: Array, dy: Array, g: Array | None = None, g_channel: Array | None = None, beta: Array | None = None, a: Array | None = None, b: Array | None = None, bonus: Array | None = None, initial_state: Array | None = None, cu_seqlens: Array | None = None, dfinal_state: Array | None = None, *, kind: RecurrenceKind | str = ..., batch_size: int = ..., seq_len: int = ..., q_heads: int = ..., k_heads: int = ..., v_heads: int = ..., d_k: int = ..., d_v: int = ..., num_heads: int | None = ..., num_states: int | None = ..., scale: float | None = None, use_qk_l2norm: bool = False, return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, return_dg: bool = True, return_dg_channel: bool = True, return_dbeta: bool = True, return_da: bool = True, return_db: bool = True, return_dbonus: bool = True, return_dinitial_state: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of `LinearAttentionPlan`, every kind; the order of every sum is fixed."""
+@overload
+def linear_attention_decode(q: A, k: Array, v: Array, state: Array, g: Array | None = None, g_channel: Array | None = None, beta: Array | None = None, a: Array | None = None, b: Array | None = None, bonus: Array | None = None, slots: Array | None = None, *, kind: RecurrenceKind | str = ..., batch_size: int = ..., seq_len: int = ..., q_heads: int = ..., k_heads: int = ..., v_heads: int = ..., d_k: int = ..., d_v: int = ..., num_heads: int | None = ..., num_states: int | None = None, scale: float | None = None, use_qk_l2norm: bool = False, num_slots: int = ..., return_states: Literal[False] = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A: ...
+@overload
+def linear_attention_decode(q: Array, k: Array, v: Array, state: Array, g: Array | None = None, g_channel: Array | None = None, beta: Array | None = None, a: Array | None = None, b: Array | None = None, bonus: Array | None = None, slots: Array | None = None, *, kind: RecurrenceKind | str = ..., batch_size: int = ..., seq_len: int = ..., q_heads: int = ..., k_heads: int = ..., v_heads: int = ..., d_k: int = ..., d_v: int = ..., num_heads: int | None = ..., num_states: int | None = None, scale: float | None = None, use_qk_l2norm: bool = False, num_slots: int = ..., return_states: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """`LinearAttentionPlan` of seq_len steps, from and to the state in each sequence's slot, bit for bit as there."""
 # ops.reduce
 class AmaxScaleDescriptor(_AmaxScaleDescriptor):
     """x has shape `shape`; axis and keepdims are as in `ReduceDescriptor`."""

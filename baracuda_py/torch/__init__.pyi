@@ -1202,6 +1202,9 @@ from baracuda_py import verify_tree as verify_tree
 from baracuda_py import wald as wald
 from baracuda_py import weibull as weibull
 from baracuda_py import weibull_min as weibull_min
+# ops.recurrence
+from baracuda_py import linear_attention_backward as linear_attention_backward
+from baracuda_py import linear_attention_decode as linear_attention_decode
 # ops.reduce
 from baracuda_py import all as all
 from baracuda_py import amax as amax
