@@ -6,8 +6,10 @@ from typing import Any
 
 from ..core import FLOATS, Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant
 from ..core.tensor import View
+from .attention.dense.forward import HALVES, wide
 
 DIMS = (64, 128, 256)
+CHUNK_DIMS, CHUNK = (64, 128), 64
 THREADS, COLUMNS, TILE = 128, 32, 2048
 NORM_EPS = 1e-6  # of flash-linear-attention's l2norm
 _SOURCE = "recurrence/linear_attention.cu"
@@ -17,7 +19,7 @@ FIELDS: dict[str, Any] = {
     "stride": "i64[9][3]", "initial_stride": "i64[3]", "final_stride": "i64[3]",
     **dict.fromkeys(("seq_len", "num_states", "d_v", "num_heads", "q_heads", "k_heads", "v_heads"), "i64"),
     **dict.fromkeys(("bound_stride", "slot_stride", "num_slots", "every", "bonus_stride"), "i64"), "scale": "f64",
-    **dict.fromkeys(("d_k", "normalised", "wide_bounds", "wide_slots"), "i32"), "eps": "f32",
+    **dict.fromkeys(("d_k", "normalised", "wide_bounds", "wide_slots", "wide"), "i32"), "eps": "f32",
 }  # fmt: skip
 PARAMS = Params("LinearAttentionParams", **FIELDS)
 
@@ -53,7 +55,7 @@ def common(p: Problem, **also: View | None) -> dict[str, Any]:
         "num_heads": desc.num_heads, "q_heads": desc.q_heads, "k_heads": desc.k_heads, "v_heads": desc.v_heads,
         "bound_stride": 0 if bounds is None else bounds.strides[0], "slot_stride": 0, "num_slots": 0, "every": 1,
         "bonus_stride": 0 if bonus is None else bonus.strides[0], "scale": desc.scale, "d_k": desc.d_k,
-        "normalised": int(desc.use_qk_l2norm), "wide_slots": 0,
+        "normalised": int(desc.use_qk_l2norm), "wide_slots": 0, "wide": 0,
         "wide_bounds": int(bounds is not None and bounds.element.itemsize == 8), "eps": NORM_EPS,
     }  # fmt: skip
 
@@ -93,6 +95,29 @@ def _forward(p: Problem) -> Geometry | str:
     return steps_of(p, params)
 
 
+def _chunks(p: Problem) -> Geometry | str:
+    desc = p.desc
+    if desc.stepwise:
+        return "in chunks, and stepwise asks for step by step"
+    if p.views.get("g_channel") is not None:
+        return "decays of every channel"
+    d = next((d for d in CHUNK_DIMS if desc.d_k <= d), None)
+    if d is None:
+        return f"d_k {desc.d_k} is beyond {CHUNK_DIMS[-1]}"
+    blocks = desc.num_states * desc.num_heads * -(-desc.d_v // CHUNK)
+    if blocks >= 2**31:
+        return "2^31 blocks or more"
+    if not blocks:
+        return Geometry((), layout=layout_of(p))
+    delta = p.beta is not None
+    params = common(p) | {"wide": wide(p.q, p.k, p.v, None, p.y)}
+    if p.final_state is not None:
+        params |= {"final_state": "final_state", "final_stride": three(p.final_state)}
+    smem = 2 * (3 * d * CHUNK + 2 * CHUNK * CHUNK) + (8 * CHUNK * CHUNK if delta else 0)
+    step = Step(f"{'delta' if delta else 'chunks'}_{d}", (blocks, 1, 1), params, {}, THREADS, smem)
+    return Geometry((step,), layout=layout_of(p))
+
+
 def _decode(p: Problem) -> Geometry | str:
     slots = p.slots
     params = common(p, initial=p.state) | {
@@ -117,6 +142,14 @@ GUARANTEE = Guarantee(Relative(4, mean=3), batch_invariant=True)
 STEPS_ROW = Variant(
     "steps", _forward, source=_SOURCE, elements=FLOATS, kernels=kernels(PARAMS), guarantee=GUARANTEE, may_spill=True
 )
+CHUNKS_ROW = Variant(
+    "chunks", _chunks, source="recurrence/linear_attention_chunks.cu", elements=HALVES,
+    kernels=tuple(
+        Kernel(f"{name}_{d}", f"linear_attention_chunks<{{T}}, {d}, {delta}>", PARAMS, threads=THREADS, kindless=True)
+        for name, delta in (("chunks", "false"), ("delta", "true")) for d in CHUNK_DIMS
+    ),
+    guarantee=Guarantee(Relative(3, mean=3), batch_invariant=True),
+)  # fmt: skip
 DECODE_ROW = Variant(
     "steps", _decode, source=_SOURCE, elements=FLOATS, kernels=kernels(PARAMS), guarantee=GUARANTEE, may_spill=True
 )

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ...core import Args, Array, Plan, Vjp, operand, output
+from ...core import Args, Array, Plan, Vjp, flag, operand, output
 from ...calls.functional import functional
 from ...core.benchmark import FLOPS, Benchmark
-from ...schedules.recurrence import STEPS_ROW
+from ...schedules.recurrence import CHUNKS_ROW, STEPS_ROW
 from ..attention.packed.ragged import INDEX, random_bounds
 from .kinds import (
     BONUS, CHANNELLED, CHANNELS, DELTAS, KEYS, NUMBERS, OUTPUTS, QUERIES, RANK_ONES, SCALARS, STATE, VALUES,
@@ -32,7 +32,9 @@ GRADS = {
 
 @dataclass(frozen=True, kw_only=True)
 class LinearAttentionDescriptor(RecurrenceDescriptor):
-    """As `RecurrenceDescriptor`."""
+    """As `RecurrenceDescriptor`; stepwise: step by step, in the bits of decode, where chunks would be faster."""
+
+    stepwise: bool = flag(False)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -105,14 +107,14 @@ class LinearAttentionPlan(Plan):
     kinds = RecurrenceKind
     reference = staticmethod(reference)
     value_policy = POLICY
-    variants = (STEPS_ROW,)
+    variants = (CHUNKS_ROW, STEPS_ROW)
     vjp = Vjp("LinearAttentionBackwardPlan", grads=GRADS)
     torch = staticmethod(in_torch)
     benchmarks = recurrence_benchmarks()
 
     @staticmethod
     def case(draw: Any) -> LinearAttentionDescriptor:
-        return LinearAttentionDescriptor(**case_fields(draw))
+        return LinearAttentionDescriptor(**case_fields(draw), stepwise=draw.flag())
 
     @classmethod
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
