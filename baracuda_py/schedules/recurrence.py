@@ -17,7 +17,7 @@ OPERANDS = ("q", "k", "v", "g_channel", "y", "a", "b", "g", "beta")  # the order
 FIELDS: dict[str, Any] = {
     **dict.fromkeys((*OPERANDS, "bonus", "initial_state", "final_state", "states", "bounds", "slots"), "ptr"),
     "stride": "i64[9][3]", "initial_stride": "i64[3]", "final_stride": "i64[3]",
-    **dict.fromkeys(("seq_len", "num_states", "d_v", "num_heads", "q_heads", "k_heads", "v_heads"), "i64"),
+    **dict.fromkeys(("seq_len", "num_states", "d_v", "num_heads", "q_heads", "k_heads", "v_heads", "batch_size"), "i64"),
     **dict.fromkeys(("bound_stride", "slot_stride", "num_slots", "every", "bonus_stride"), "i64"), "scale": "f64",
     **dict.fromkeys(("d_k", "normalised", "wide_bounds", "wide_slots", "wide"), "i32"), "eps": "f32",
 }  # fmt: skip
@@ -33,6 +33,11 @@ def dim_of(desc: Any) -> int | str:
     """The widest state whose rows hold d_k."""
     found = next((d for d in DIMS if desc.d_k <= d), None)
     return f"d_k {desc.d_k} is beyond {DIMS[-1]}" if found is None else found
+
+
+def states_of(desc: Any) -> int:
+    """Sequences that have a state of their own."""
+    return int(getattr(desc, "num_states", desc.batch_size))
 
 
 def tiles_of(desc: Any) -> int:
@@ -51,7 +56,7 @@ def common(p: Problem, **also: View | None) -> dict[str, Any]:
         **names, "initial_state": "@null" if initial is None else "initial_state", "final_state": "@null",
         "states": "@null", "slots": "@null", "bounds": "@null" if bounds is None else "cu_seqlens",
         "stride": [three(views[name]) for name in OPERANDS], "initial_stride": three(initial),
-        "final_stride": (0, 0, 0), "seq_len": desc.seq_len, "num_states": desc.num_states, "d_v": desc.d_v,
+        "final_stride": (0, 0, 0), "seq_len": desc.seq_len if desc.batch_size else 0, "num_states": states_of(desc), "d_v": desc.d_v, "batch_size": desc.batch_size,
         "num_heads": desc.num_heads, "q_heads": desc.q_heads, "k_heads": desc.k_heads, "v_heads": desc.v_heads,
         "bound_stride": 0 if bounds is None else bounds.strides[0], "slot_stride": 0, "num_slots": 0, "every": 1,
         "bonus_stride": 0 if bonus is None else bonus.strides[0], "scale": desc.scale, "d_k": desc.d_k,
@@ -67,8 +72,8 @@ def shared_bytes(p: Problem, d: int, arrays: int) -> int:
 
 
 def grid_of(desc: Any) -> tuple[int, int, int] | str:
-    """A block for each tile of columns of each state."""
-    blocks = desc.num_states * desc.num_heads * tiles_of(desc)
+    """A block for each tile of columns of each state; where there is no sequence, those that write zeros."""
+    blocks = max(1, states_of(desc)) * desc.num_heads * tiles_of(desc)
     return (blocks, 1, 1) if blocks < 2**31 else "2^31 blocks or more"
 
 
@@ -104,7 +109,7 @@ def _chunks(p: Problem) -> Geometry | str:
     d = next((d for d in CHUNK_DIMS if desc.d_k <= d), None)
     if d is None:
         return f"d_k {desc.d_k} is beyond {CHUNK_DIMS[-1]}"
-    blocks = desc.num_states * desc.num_heads * -(-desc.d_v // CHUNK)
+    blocks = max(1, desc.num_states) * desc.num_heads * -(-desc.d_v // CHUNK)
     if blocks >= 2**31:
         return "2^31 blocks or more"
     if not blocks:

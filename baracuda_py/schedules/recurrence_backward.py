@@ -17,7 +17,7 @@ _SOURCE = "recurrence/linear_attention_backward.cu"
 _PARTS = ("part_q", "part_k", "part_v", "part_g", "part_channel", "part_beta", "part_a", "part_b", "part_bonus")
 BACKWARD = Params(
     "LinearAttentionBackwardParams", **FIELDS,
-    **dict.fromkeys(("dy", "dfinal_state", "dinitial_state", "scratch", *_PARTS), "ptr"), batch_size="i64",
+    **dict.fromkeys(("dy", "dfinal_state", "dinitial_state", "scratch", *_PARTS), "ptr"),
     dfinal_stride="i64[3]", dinitial_stride="i64[3]",
 )  # fmt: skip
 SUM = Params(
@@ -71,7 +71,7 @@ def _geometry(p: Problem) -> Geometry | str:
     scratch, used = used, used + aligned(blocks * PIECE * d * COLUMNS * acc)
     params = common(p, y=p.dy) | {
         "y": "@null", "states": ("@workspace", 0), "every": PIECE, "dy": "dy", "scratch": ("@workspace", scratch),
-        "dfinal_state": "@null" if p.dfinal_state is None else "dfinal_state", "batch_size": desc.batch_size,
+        "dfinal_state": "@null" if p.dfinal_state is None else "dfinal_state",
         "dfinal_stride": three(p.dfinal_state), "dinitial_stride": three(p.dinitial_state),
         "dinitial_state": "@null" if p.dinitial_state is None else "dinitial_state",
     }  # fmt: skip
@@ -86,16 +86,14 @@ def _geometry(p: Problem) -> Geometry | str:
         sums.append((name, used))
         used += aligned(count * wide * acc)
     steps = []
-    if grid[0]:
+    if grid[0] and desc.num_states:
         if desc.seq_len >= PIECE:
             forward = {name: params[name] for name in FIELDS if name in params}
             steps.append(Step(f"steps_{d}", grid, forward, {}, THREADS, shared_bytes(p, d, 2)))
         smem = _shared(p, d)
         steps.append(Step(f"backward_{d}", (blocks, 1, 1), params, {}, THREADS, smem))
-    elif desc.num_heads and desc.batch_size:  # no sequence: every gradient is 0
+    else:  # no sequence: every gradient is 0
         return _nothing(p)
-    else:
-        return Geometry((), layout=layout_of(p))
     steps += [_sum(p, name, place) for name, place in sums if 0 not in p.views[name].shape]
     return Geometry(tuple(steps), used, layout_of(p))
 

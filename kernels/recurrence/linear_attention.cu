@@ -43,6 +43,10 @@ template <class T, int DK, class P> BARACUDA_D void linear_attention(const P& p)
   const i64 tiles = div_up(p.d_v, tile_columns), column = blockIdx.x % tiles * tile_columns;
   const i64 head = blockIdx.x / tiles % p.num_heads, n = blockIdx.x / tiles / p.num_heads;
   const int left = static_cast<int>(min<i64>(tile_columns, p.d_v - column));
+  if (p.num_states == 0) {
+    for (i64 b = 0; b < p.batch_size; ++b) clear_rows<T>(p, b, 0, p.seq_len, head, column);
+    return;
+  }
   const i64 batch = p.bounds == nullptr ? n : 0, slot = slot_of(p, n);
   const Rows rows = rows_of(p, n);
   if (p.y != nullptr && p.bounds != nullptr) {

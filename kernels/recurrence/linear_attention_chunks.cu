@@ -115,16 +115,20 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
   const int left = static_cast<int>(min<i64>(chunk_columns, p.d_v - column)), thread = static_cast<int>(threadIdx.x);
   const int warp = thread / warp_size, row0 = 16 * warp, line = lane_id() / 4, pair = lane_id() % 4 * 2;
   const i64 batch = p.bounds == nullptr ? n : 0;
-  const Rows rows = rows_of(p, n);
-  const auto clear_outputs = [&](i64 from, i64 to) {
+  const auto clear_outputs = [&](i64 batch, i64 from, i64 to) {
     for (i64 i = thread; i < (to - from) * chunk_columns; i += threads) {
       const int c = static_cast<int>(i % chunk_columns);
       if (c < left) row_at<T>(p.y, p.stride[4], batch, from + i / chunk_columns, head)[column + c] = from_acc<T>(0.0f);
     }
   };
+  if (p.num_states == 0) {
+    for (i64 b = 0; b < p.batch_size; ++b) clear_outputs(b, 0, p.seq_len);
+    return;
+  }
+  const Rows rows = rows_of(p, n);
   if (p.bounds != nullptr) {
-    if (n == 0) clear_outputs(0, rows.begin);
-    if (n == p.num_states - 1) clear_outputs(rows.end, p.seq_len);
+    if (n == 0) clear_outputs(0, 0, rows.begin);
+    if (n == p.num_states - 1) clear_outputs(0, rows.end, p.seq_len);
   }
   float state[MT][8][4];
   const auto each = [&](auto&& visit) {  // (row, column) of the state of every element that a thread has

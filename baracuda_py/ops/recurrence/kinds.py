@@ -64,8 +64,7 @@ class RecurrenceDescriptor(Descriptor):
     """Sequences of seq_len steps and num_heads states of d_k × d_v.
 
     q_heads, k_heads and v_heads divide num_heads (None: the most of them): state head h reads head
-    h // (num_heads / q_heads) of q. num_states: None is batch_size; of packed sequences it is their number, batch_size
-    being 1. scale None is 1 / √d_k. use_qk_l2norm: q and k are divided by √(Σ x² + 10⁻⁶) of their rows.
+    h // (num_heads / q_heads) of q. scale None is 1 / √d_k. use_qk_l2norm: q and k are divided by √(Σ x² + 10⁻⁶) of their rows.
     """
 
     kind: RecurrenceKind = choice(RecurrenceKind)
@@ -77,7 +76,6 @@ class RecurrenceDescriptor(Descriptor):
     d_k: int = extent(minimum=1)
     d_v: int = extent(minimum=1)
     num_heads: int = integer(derived(lambda desc: max(desc.q_heads, desc.k_heads, desc.v_heads)), minimum=0)
-    num_states: int = integer(derived(lambda desc: desc.batch_size), minimum=0)
     scale: float = number(derived(lambda desc: 1.0 / math.sqrt(desc.d_k)))
     use_qk_l2norm: bool = flag(False)
     element: ElementKind = element(FLOATS)
@@ -85,10 +83,20 @@ class RecurrenceDescriptor(Descriptor):
     def validate(self) -> None:
         for name in ("q_heads", "k_heads", "v_heads"):
             heads = getattr(self, name)
-            if self.num_heads % heads if heads else self.num_heads:
+            if not (self.num_heads == heads == 0 or (heads and self.num_heads and self.num_heads % heads == 0)):
                 raise InvalidProblemError(
                     f"num_heads must be a multiple of {name}, got {self.num_heads} and {heads}"
                 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequencesDescriptor(RecurrenceDescriptor):
+    """num_states: sequences. None is batch_size; of packed ones, in a batch of 1, it is their number.
+
+    Without batch or states there are no steps or no sequences.
+    """
+
+    num_states: int = integer(derived(lambda desc: desc.batch_size), minimum=0)
 
     @property
     def num_bounds(self) -> int:
@@ -103,7 +111,7 @@ def check_states(desc: Any, views: Mapping[str, Any]) -> None:
             raise InvalidProblemError(
                 f"with cu_seqlens the sequences are packed into a batch of 1, got batch_size {desc.batch_size}"
             )
-    elif "cu_seqlens" in views and desc.num_states != desc.batch_size:
+    elif desc.batch_size and desc.num_states and desc.num_states != desc.batch_size:
         raise InvalidProblemError(
             f"without cu_seqlens each sequence has a state: num_states must be batch_size {desc.batch_size}, "
             f"got {desc.num_states}"
@@ -144,7 +152,7 @@ def normalised(desc: Any, x: Any) -> Any:
 def sequences(desc: Any, cu_seqlens: Any) -> Iterator[tuple[int, int, slice]]:
     """(state, batch, rows) of every sequence."""
     if cu_seqlens is None:
-        yield from ((n, n, slice(0, desc.seq_len)) for n in range(desc.batch_size))
+        yield from ((n, n, slice(0, desc.seq_len)) for n in range(min(desc.batch_size, desc.num_states)))
     else:
         bounds = settled(cu_seqlens, desc.seq_len)
         yield from ((n, 0, slice(bounds[n], bounds[n + 1])) for n in range(desc.num_states))

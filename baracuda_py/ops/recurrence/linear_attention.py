@@ -15,7 +15,7 @@ from ...schedules.recurrence import CHUNKS_ROW, STEPS_ROW
 from ..attention.packed.ragged import INDEX, random_bounds
 from .kinds import (
     BONUS, CHANNELLED, CHANNELS, DELTAS, KEYS, NUMBERS, OUTPUTS, QUERIES, RANK_ONES, SCALARS, STATE, VALUES,
-    RecurrenceDescriptor, RecurrenceKind, betas, case_fields, check_states, decays, infer_heads, numbers, run,
+    SequencesDescriptor, RecurrenceKind, betas, case_fields, check_states, decays, infer_heads, numbers, run,
     sequences, steps_of, vectors, wrong_bounds,
 )  # fmt: skip
 from .torch_steps import in_torch
@@ -31,8 +31,8 @@ GRADS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinearAttentionDescriptor(RecurrenceDescriptor):
-    """As `RecurrenceDescriptor`; stepwise: step by step, in the bits of decode, where chunks would be faster."""
+class LinearAttentionDescriptor(SequencesDescriptor):
+    """As `SequencesDescriptor`; stepwise: step by step, in the bits of decode, where chunks would be faster."""
 
     stepwise: bool = flag(False)
 
@@ -68,9 +68,10 @@ def reference(
     arrays = {"q": q, **operands}
     y = np.zeros((desc.batch_size, desc.seq_len, desc.num_heads, desc.d_v), q.dtype)
     last = np.zeros((desc.num_states, desc.num_heads, desc.d_k, desc.d_v), q.dtype)
+    if initial_state is not None:
+        last[...] = initial_state
     for n, batch, rows in sequences(desc, cu_seqlens):
-        first = last[n] if initial_state is None else initial_state[n].astype(q.dtype)
-        y[batch, rows], states = run(desc, steps_of(desc, batch, rows, arrays), first)
+        y[batch, rows], states = run(desc, steps_of(desc, batch, rows, arrays), last[n])
         last[n] = states[-1]
     return {"y": y, "final_state": last}
 

@@ -14,7 +14,7 @@ from ...schedules.recurrence_backward import BACKWARD_ROW
 from ..attention.packed.ragged import INDEX, random_bounds
 from .kinds import (
     BONUS, CHANNELLED, CHANNELS, DELTAS, KEYS, NUMBERS, OUTPUTS, QUERIES, RANK_ONES, SCALARS, STATE, VALUES,
-    RecurrenceDescriptor, RecurrenceKind, Steps, betas, case_fields, check_states, decays, infer_heads, numbers, run,
+    SequencesDescriptor, RecurrenceKind, Steps, betas, case_fields, check_states, decays, infer_heads, numbers, run,
     sequences, steps_of, vectors, wrong_bounds,
 )  # fmt: skip
 from .linear_attention import POLICY, recurrence_benchmarks, recurrence_flops, settle_bounds
@@ -22,7 +22,7 @@ from ...schedules.recurrence import NORM_EPS
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinearAttentionBackwardDescriptor(RecurrenceDescriptor):
+class LinearAttentionBackwardDescriptor(SequencesDescriptor):
     """As the forward's."""
 
 
@@ -115,7 +115,7 @@ def through_norm(desc: Any, x: Any, dx: Any) -> Any:
 
 def summed(x: Any, heads: int) -> Any:
     """State heads of a group added."""
-    return x.reshape(*x.shape[:2], heads, -1, x.shape[-1]).sum(3) if heads else x
+    return x.reshape(*x.shape[:2], heads, x.shape[2] // heads, x.shape[-1]).sum(3) if heads else x
 
 
 def reference(
@@ -130,11 +130,12 @@ def reference(
     grads |= {name: np.zeros(shape, q.dtype) for name in ("g", "beta")}
     dbonus = np.zeros((desc.num_heads, desc.d_k), q.dtype)
     dinitial = np.zeros((desc.num_states, *first), q.dtype)
+    if dfinal_state is not None:
+        dinitial[...] = dfinal_state
     for n, batch, rows in sequences(desc, cu_seqlens):
         steps = steps_of(desc, batch, rows, arrays)
         state = np.zeros(first, q.dtype) if initial_state is None else initial_state[n].astype(q.dtype)
-        slope = np.zeros(first, q.dtype) if dfinal_state is None else dfinal_state[n].astype(q.dtype)
-        made, dinitial[n] = gradients(desc, steps, run(desc, steps, state)[1], dy[batch, rows], slope)
+        made, dinitial[n] = gradients(desc, steps, run(desc, steps, state)[1], dy[batch, rows], dinitial[n])
         for name, x in made.items():
             if name == "bonus":
                 dbonus += x.sum(0)
