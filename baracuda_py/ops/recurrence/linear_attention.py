@@ -147,4 +147,3 @@ def settle_bounds(desc: Any, arrays: dict[str, Any]) -> None:
         arrays["cu_seqlens"] = np.linspace(0, desc.seq_len, desc.num_bounds).astype(np.int64)
 
 
-_call = functional(LinearAttentionPlan)
