@@ -111,7 +111,8 @@ template <class T, int DK, class P> BARACUDA_D void linear_attention(const P& p)
     if (p.y == nullptr) continue;
     for (int i = threadIdx.x; i < steps * tile_columns; i += threads) {
       const int c = i % tile_columns;
-      if (c < left) row_at<T>(p.y, p.stride[4], batch, row + i / tile_columns, head)[column + c] = from_acc<T>(tile.v[i]);
+      if (c < left)
+        row_at<T>(p.y, p.stride[4], batch, row + i / tile_columns, head)[column + c] = from_acc<T>(tile.v[i]);
     }
   }
   if (p.final_state != nullptr) {

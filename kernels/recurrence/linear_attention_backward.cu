@@ -48,9 +48,9 @@ template <class T, int DK, class P> BARACUDA_D void linear_attention_backward(co
   BARACUDA_DYNAMIC_SMEM(A, shared);
   __shared__ A factors[most], betas[most], dots[2][warps];
   Tile tile;
-  A* const slopes = tile.place(p, shared);            // dy, [most][32]
-  A* const sums = slopes + most * tile_columns;       // [slots][warps][DK]
-  A* const bonus = sums + slots * warps * DK;         // [DK]
+  A* const slopes = tile.place(p, shared);       // dy, [most][32]
+  A* const sums = slopes + most * tile_columns;  // [slots][warps][DK]
+  A* const bonus = sums + slots * warps * DK;    // [DK]
   const i64 tiles = div_up(p.d_v, tile_columns), works = p.num_states * p.num_heads * tiles;
   const int warp = static_cast<int>(threadIdx.x) / warp_size;
   const A scale = static_cast<A>(p.scale);
@@ -262,7 +262,8 @@ template <class T, int DK, class P> BARACUDA_D void linear_attention_backward(co
             keep_number(threadIdx.x ? p.part_beta : p.part_g, row, x);
           }
           if (p.part_v != nullptr && threadIdx.x < left)
-            static_cast<A*>(p.part_v)[place(row) * p.d_v + column + threadIdx.x] = tile.v[s * tile_columns + threadIdx.x];
+            static_cast<A*>(p.part_v)[place(row) * p.d_v + column + threadIdx.x] =
+                tile.v[s * tile_columns + threadIdx.x];
           __syncthreads();
           after = before;
         }

@@ -59,7 +59,8 @@ BARACUDA_D void clear(float (&acc)[8][4]) {
 
 // (1 + m) u = w for 64 columns, m strictly lower triangular; u in place of w. All threads of the block call it.
 BARACUDA_D void solve(float* w, const float* m) {
-  const int column = static_cast<int>(threadIdx.x) % chunk_columns, half = static_cast<int>(threadIdx.x) / chunk_columns;
+  const int column = static_cast<int>(threadIdx.x) % chunk_columns,
+            half = static_cast<int>(threadIdx.x) / chunk_columns;
 #pragma unroll 1
   for (int first = 0; first < chunk; first += block_rows) {
     float u[block_rows];
@@ -101,12 +102,12 @@ template <int D, class T> BARACUDA_D float norm_factor(const T* tile, int row, f
 
 template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention_chunks(const P& p) {
   using namespace recurrence;
-  constexpr int MT = DK / 64;                    // pieces of 16 rows of the state that a warp has
-  BARACUDA_DYNAMIC_SMEM(T, queries);             // [64][DK], at the end the outputs
-  T* const keys = queries + chunk * DK;          // [64][DK]
-  T* const values = keys + chunk * DK;           // [64][64]: v, then u
-  T* const weighted = values + chunk * 64;       // [64][64]: u as the state takes it
-  T* const memory = weighted + chunk * 64;       // [DK][64]: the state
+  constexpr int MT = DK / 64;                                        // pieces of 16 rows of the state that a warp has
+  BARACUDA_DYNAMIC_SMEM(T, queries);                                 // [64][DK], at the end the outputs
+  T* const keys = queries + chunk * DK;                              // [64][DK]
+  T* const values = keys + chunk * DK;                               // [64][64]: v, then u
+  T* const weighted = values + chunk * 64;                           // [64][64]: u as the state takes it
+  T* const memory = weighted + chunk * 64;                           // [DK][64]: the state
   float* const system = reinterpret_cast<float*>(memory + DK * 64);  // [64][64], of the delta rule
   float* const right = system + chunk * chunk;                       // [64][64]
   __shared__ float sums[chunk], of_query[chunk], of_key[chunk], betas[chunk];
@@ -137,7 +138,8 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
 #pragma unroll
       for (int c = 0; c < 8; ++c) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) visit(state[m][c][e], 16 * (warp * MT + m) + line + e / 2 * 8, 8 * c + pair + e % 2);
+        for (int e = 0; e < 4; ++e)
+          visit(state[m][c][e], 16 * (warp * MT + m) + line + e / 2 * 8, 8 * c + pair + e % 2);
       }
     }
   };
@@ -158,7 +160,8 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
       return row_at<T>(x, stride, batch, start, head / (p.num_heads / heads));
     };
     __syncthreads();  // all have read the chunk before
-    tile::copy<chunk, DK, threads>(queries, from(p.q, p.stride[0], p.q_heads), p.stride[0][1], steps, p.d_k, p.wide & 1);
+    tile::copy<chunk, DK, threads>(queries, from(p.q, p.stride[0], p.q_heads), p.stride[0][1], steps, p.d_k,
+                                   p.wide & 1);
     tile::copy<chunk, DK, threads>(keys, from(p.k, p.stride[1], p.k_heads), p.stride[1][1], steps, p.d_k, p.wide & 2);
     tile::copy<chunk, 64, threads>(values, from(p.v, p.stride[2], p.v_heads) + column, p.stride[2][1], steps, left,
                                    p.wide & 4);
@@ -170,7 +173,8 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
     }
     if (thread < chunk) {
       float x = 0.0f;
-      if (faded && thread < steps) x = math::maximum(*row_at<float>(p.g, p.stride[7], batch, start + thread, head), least_log);
+      if (faded && thread < steps)
+        x = math::maximum(*row_at<float>(p.g, p.stride[7], batch, start + thread, head), least_log);
 #pragma unroll
       for (int lane = 1; lane < warp_size; lane *= 2) {
         const float before = __shfl_up_sync(full_warp, x, lane);

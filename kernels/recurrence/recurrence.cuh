@@ -117,22 +117,47 @@ template <class A, int DK> struct State {
 #pragma unroll
     for (int r = 0; r < R; ++r) x[r][0] = x[r][1] = A(0);
   }
+  // Whether a thread's two columns are one access in every row.
+  static BARACUDA_D bool paired(const A* x, i64 stride, int left) {
+    return stride % columns == 0 && reinterpret_cast<u64>(x) % (columns * sizeof(A)) == 0 &&
+           first_column() + columns <= left;
+  }
   BARACUDA_D void read(const A* from, i64 stride, int d_k, int left) {
     clear();
+    from += first_column();
+    if (paired(from, stride, left)) {
+#pragma unroll
+      for (int r = 0; r < R; ++r) {
+        if (row_of<DK>(r) >= d_k) continue;
+        const Vec<A, columns> pair = load<columns>(from + row_of<DK>(r) * stride);
+        x[r][0] = pair[0], x[r][1] = pair[1];
+      }
+      return;
+    }
 #pragma unroll
     for (int r = 0; r < R; ++r) {
 #pragma unroll
       for (int c = 0; c < columns; ++c) {
-        if (row_of<DK>(r) < d_k && first_column() + c < left) x[r][c] = from[row_of<DK>(r) * stride + first_column() + c];
+        if (row_of<DK>(r) < d_k && first_column() + c < left) x[r][c] = from[row_of<DK>(r) * stride + c];
       }
     }
   }
   BARACUDA_D void write(A* to, i64 stride, int d_k, int left) const {
+    to += first_column();
+    const bool wide = paired(to, stride, left);
 #pragma unroll
     for (int r = 0; r < R; ++r) {
+      if (row_of<DK>(r) >= d_k) continue;
+      A* const at = to + row_of<DK>(r) * stride;
+      if (wide) {
+        Vec<A, columns> pair;
+        pair[0] = x[r][0], pair[1] = x[r][1];
+        store(at, pair);
+      } else {
 #pragma unroll
-      for (int c = 0; c < columns; ++c) {
-        if (row_of<DK>(r) < d_k && first_column() + c < left) to[row_of<DK>(r) * stride + first_column() + c] = x[r][c];
+        for (int c = 0; c < columns; ++c) {
+          if (first_column() + c < left) at[c] = x[r][c];
+        }
       }
     }
   }
