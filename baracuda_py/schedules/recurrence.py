@@ -17,7 +17,8 @@ OPERANDS = ("q", "k", "v", "g_channel", "y", "a", "b", "g", "beta")  # the order
 FIELDS: dict[str, Any] = {
     **dict.fromkeys((*OPERANDS, "bonus", "initial_state", "final_state", "states", "bounds", "slots"), "ptr"),
     "stride": "i64[9][3]", "initial_stride": "i64[3]", "final_stride": "i64[3]",
-    **dict.fromkeys(("seq_len", "num_states", "d_v", "num_heads", "q_heads", "k_heads", "v_heads", "batch_size"), "i64"),
+    **dict.fromkeys(("seq_len", "num_states", "d_v", "num_heads", "q_heads", "k_heads", "v_heads"), "i64"),
+    "batch_size": "i64",
     **dict.fromkeys(("bound_stride", "slot_stride", "num_slots", "every", "bonus_stride"), "i64"), "scale": "f64",
     **dict.fromkeys(("d_k", "normalised", "wide_bounds", "wide_slots", "wide"), "i32"), "eps": "f32",
 }  # fmt: skip
@@ -56,7 +57,8 @@ def common(p: Problem, **also: View | None) -> dict[str, Any]:
         **names, "initial_state": "@null" if initial is None else "initial_state", "final_state": "@null",
         "states": "@null", "slots": "@null", "bounds": "@null" if bounds is None else "cu_seqlens",
         "stride": [three(views[name]) for name in OPERANDS], "initial_stride": three(initial),
-        "final_stride": (0, 0, 0), "seq_len": desc.seq_len if desc.batch_size else 0, "num_states": states_of(desc), "d_v": desc.d_v, "batch_size": desc.batch_size,
+        "final_stride": (0, 0, 0),
+        "seq_len": desc.seq_len if desc.batch_size else 0, "num_states": states_of(desc), "d_v": desc.d_v, "batch_size": desc.batch_size,
         "num_heads": desc.num_heads, "q_heads": desc.q_heads, "k_heads": desc.k_heads, "v_heads": desc.v_heads,
         "bound_stride": 0 if bounds is None else bounds.strides[0], "slot_stride": 0, "num_slots": 0, "every": 1,
         "bonus_stride": 0 if bonus is None else bonus.strides[0], "scale": desc.scale, "d_k": desc.d_k,
@@ -136,10 +138,13 @@ def _decode(p: Problem) -> Geometry | str:
     return steps_of(p, params)
 
 
-def kernels(params: Params, name: str = "steps", call: str = "linear_attention", source: str = "") -> tuple[Kernel, ...]:
+def kernels(
+    params: Params, name: str = "steps", call: str = "linear_attention", source: str = ""
+) -> tuple[Kernel, ...]:
     """A kernel for each width of states."""
     return tuple(
-        Kernel(f"{name}_{d}", f"{call}<{{T}}, {d}>", params, threads=THREADS, source=source, kindless=True) for d in DIMS
+        Kernel(f"{name}_{d}", f"{call}<{{T}}, {d}>", params, threads=THREADS, source=source, kindless=True)
+        for d in DIMS
     )
 
 

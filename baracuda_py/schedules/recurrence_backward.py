@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ..core import FLOATS, Geometry, Kernel, Params, Problem, Relative, Guarantee, Step, Variant
+from ..core import FLOATS, Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant
 from ..core.variant import aligned
 from .recurrence import (
-    COLUMNS, DIMS, FIELDS, NORM_EPS, PARAMS, THREADS, common, dim_of, grid_of, kernels, layout_of, shared_bytes, three,
+    COLUMNS,
+    FIELDS,
+    NORM_EPS,
+    PARAMS,
+    THREADS,
+    common,
+    dim_of,
+    grid_of,
+    kernels,
+    layout_of,
+    shared_bytes,
+    three,
     tiles_of,
 )  # fmt: skip
 
@@ -124,4 +133,3 @@ BACKWARD_ROW = Variant(
     ),
     guarantee=Guarantee(Relative(4, mean=3), batch_invariant=True), may_spill=True,
 )  # fmt: skip
-__all__ = ["BACKWARD_ROW", "DIMS"]

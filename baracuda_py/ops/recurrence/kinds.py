@@ -64,7 +64,8 @@ class RecurrenceDescriptor(Descriptor):
     """Sequences of seq_len steps and num_heads states of d_k × d_v.
 
     q_heads, k_heads and v_heads divide num_heads (None: the most of them): state head h reads head
-    h // (num_heads / q_heads) of q. scale None is 1 / √d_k. use_qk_l2norm: q and k are divided by √(Σ x² + 10⁻⁶) of their rows.
+    h // (num_heads / q_heads) of q. scale None is 1 / √d_k. use_qk_l2norm: q and k are divided by √(Σ x² + 10⁻⁶) of
+    their rows.
     """
 
     kind: RecurrenceKind = choice(RecurrenceKind)
@@ -83,10 +84,9 @@ class RecurrenceDescriptor(Descriptor):
     def validate(self) -> None:
         for name in ("q_heads", "k_heads", "v_heads"):
             heads = getattr(self, name)
-            if not (self.num_heads == heads == 0 or (heads and self.num_heads and self.num_heads % heads == 0)):
-                raise InvalidProblemError(
-                    f"num_heads must be a multiple of {name}, got {self.num_heads} and {heads}"
-                )
+            fits = self.num_heads % heads == 0 < self.num_heads if heads else self.num_heads == 0
+            if not fits:
+                raise InvalidProblemError(f"num_heads must be a multiple of {name}, got {self.num_heads} and {heads}")
 
 
 @dataclass(frozen=True, kw_only=True)

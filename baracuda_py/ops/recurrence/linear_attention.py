@@ -1,4 +1,4 @@
-"""linear_attention: y[t] = scale · S[t]ᵀ q[t] of states that fade and are written to step by step, every kind of decay."""
+"""linear_attention: y[t] = scale · S[t]ᵀ q[t] of states that fade and are written to step by step, of every kind."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from ...core import Args, Array, Plan, Vjp, flag, operand, output
-from ...calls.functional import functional
 from ...core.benchmark import FLOPS, Benchmark
 from ...schedules.recurrence import CHUNKS_ROW, STEPS_ROW
 from ..attention.packed.ragged import INDEX, random_bounds
@@ -39,7 +38,7 @@ class LinearAttentionDescriptor(SequencesDescriptor):
 
 @dataclass(slots=True, kw_only=True)
 class LinearAttentionArgs(Args):
-    """g, g_channel: logs of decays. cu_seqlens: sequence n has the rows cu_seqlens[n] : cu_seqlens[n + 1] of a batch of 1.
+    """g, g_channel: logs of decays. cu_seqlens: sequence n has rows cu_seqlens[n] : cu_seqlens[n + 1] of a batch of 1.
 
     States, decays, beta and bonus are float32, of float64 operands float64. initial_state: absent 0. final_state: the
     state after the last step of a sequence, the initial one of an empty sequence.
@@ -145,5 +144,3 @@ def settle_bounds(desc: Any, arrays: dict[str, Any]) -> None:
         arrays["cu_seqlens"] = None
     elif arrays.get("cu_seqlens") is None:
         arrays["cu_seqlens"] = np.linspace(0, desc.seq_len, desc.num_bounds).astype(np.int64)
-
-

@@ -51,9 +51,7 @@ class LinearAttentionDecodeArgs(Args):
     slots: Array | None = operand("batch_size", element=INDEX, optional=True, values=random_slots)
     state: Array = inout("num_slots num_heads d_k d_v", element="acc", layout="inner", values=numbers)
     y: Array = output(OUTPUTS, layout="inner")
-    states: Array | None = output(
-        "batch_size seq_len num_heads d_k d_v", element="acc", optional=True, layout="dense"
-    )
+    states: Array | None = output("batch_size seq_len num_heads d_k d_v", element="acc", optional=True, layout="dense")
 
 
 def found_slots(desc: Any, slots: Any) -> list[int]:
@@ -85,10 +83,7 @@ class LinearAttentionDecodePlan(Plan):
     args = LinearAttentionDecodeArgs
     kinds = RecurrenceKind
     reference = staticmethod(reference)
-    value_policy = (
-        "a sequence whose slot is not in [0, num_slots), or which an earlier sequence has, is skipped: its y and states "
-        "are zeros"
-    )
+    value_policy = "a sequence whose slot is not in [0, num_slots), or which an earlier one has, is skipped, its y and states 0"
     variants = (DECODE_ROW,)
     benchmarks = tuple(
         Benchmark(

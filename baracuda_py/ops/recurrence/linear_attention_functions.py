@@ -133,8 +133,9 @@ def delta_rule(
     """DeltaNet: S[t] = S[t - 1] + β[t] k[t] (v[t] - S[t - 1]ᵀ k[t])ᵀ, what k has in the state is replaced.
 
     beta [batch, steps, heads], any numbers, of q's element or its accumulator's; use_qk_l2norm divides q and k by
-    √(Σ x² + 10⁻⁶) of their rows. Else as `linear_attention`. Gradients of beta, too. With rows of k longer than √(2 / β)
-    states grow. Schlag et al. 2021, Yang et al. 2024 (arXiv:2406.06484); flash-linear-attention's `chunk_delta_rule`.
+    √(Σ x² + 10⁻⁶) of their rows. Else as `linear_attention`. Gradients of beta, too. States grow where rows of k are
+    longer than √(2 / β). Schlag et al. 2021, Yang et al. 2024 (arXiv:2406.06484); flash-linear-attention's
+    `chunk_delta_rule`.
     """
     options = {"stream": stream, "preference": preference}
     return attend(
@@ -170,10 +171,10 @@ def kda(
     initial_state: Array | None = None, output_final_state: bool = False, use_qk_l2norm: bool = False,
     cu_seqlens: Array | None = None, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
-    """Kimi delta attention: `delta_rule` on a state whose rows fade first, S = diag(exp g[t]) S[t - 1] (arXiv:2510.26692).
+    """Kimi delta attention: `delta_rule` on a state whose rows fade first, S = diag(exp g[t]) S[t - 1].
 
     g [batch, steps, heads, d_k], beta [batch, steps, heads]; else as `delta_rule`, step by step. Gradients of both.
-    flash-linear-attention's `chunk_kda`.
+    Kimi Team 2025 (arXiv:2510.26692); flash-linear-attention's `chunk_kda`.
     """
     options = {"stream": stream, "preference": preference}
     return attend(
@@ -266,5 +267,3 @@ def _four(x: Any, name: str) -> tuple[int, int, int, int]:
     if len(shape) != 4:
         raise InvalidProblemError(f"{name} must be [batch, steps, heads, d], got shape {shape}")
     return shape[0], shape[1], shape[2], shape[3]
-
-

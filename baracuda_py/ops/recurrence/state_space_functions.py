@@ -49,8 +49,8 @@ def mamba2_ssd(
     and with return_final_states; with cu_seqlens one for each of the sequences packed into a batch of 1.
 
     A composition around `simple_gla`, whose q, k and v are C, B and Δ x: states are copied to its order of axes, and
-    returned as a view. chunk_size is there for calls of mamba_ssm's `mamba_chunk_scan_combined`: chunks are of 64 steps.
-    Gradients of all operands but dt_limit. Dao and Gu 2024 (arXiv:2405.21060).
+    returned as a view. chunk_size is there for calls of mamba_ssm's `mamba_chunk_scan_combined`: chunks have 64 steps.
+    Gradients of all array operands. Dao and Gu 2024 (arXiv:2405.21060).
     """
     options = {"stream": stream, "preference": preference}
     if chunk_size is not None:
@@ -116,6 +116,4 @@ def hgrn(
         raise InvalidProblemError(
             f"x and g must be [batch, steps, channels], got {shape_of(x, 'x')} and {shape_of(g, 'g')}"
         )
-    return linear_scan(
-        exp(g, **options), x, initial_state, axis=1, return_carry=output_final_state, out=out, **options
-    )
+    return linear_scan(exp(g, **options), x, initial_state, axis=1, return_carry=output_final_state, out=out, **options)

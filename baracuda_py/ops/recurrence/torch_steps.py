@@ -17,7 +17,8 @@ def bounds_of(torch: Any, desc: Any, cu_seqlens: Any) -> list[tuple[int, int, in
 
 def in_torch(
     torch: Any, desc: Any, *, q: Any, k: Any, v: Any, g: Any = None, g_channel: Any = None, beta: Any = None,
-    a: Any = None, b: Any = None, bonus: Any = None, initial_state: Any = None, cu_seqlens: Any = None, wanted: Any = (),
+    a: Any = None, b: Any = None, bonus: Any = None, initial_state: Any = None, cu_seqlens: Any = None,
+    wanted: Any = (),
 ) -> Any:  # fmt: skip
     """Step by step; states and outputs are put together without writing in place."""
     dtype = torch.promote_types(q.dtype, torch.float32)

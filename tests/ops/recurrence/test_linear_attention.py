@@ -85,7 +85,8 @@ def test_kernels_in_chunks(kind, element):
 
 @pytest.mark.parametrize("element", ["bfloat16", "float32"])
 def test_packed_alone_and_in_a_batch_have_the_same_bits(element):
-    sizes = {"kind": RecurrenceKind.SCALAR_DELTA, "q_heads": 1, "k_heads": 1, "v_heads": 1, "d_k": 16, "d_v": 8, "element": element}
+    sizes = {"kind": RecurrenceKind.SCALAR_DELTA, "q_heads": 1, "k_heads": 1, "v_heads": 1, "d_k": 16, "d_v": 8}
+    sizes["element"] = element
     batch = drawn(LinearAttentionPlan, LinearAttentionDescriptor(**sizes, batch_size=2, seq_len=70))
     in_batch = emulated(batch)
     packed = drawn(LinearAttentionPlan, LinearAttentionDescriptor(**sizes, batch_size=1, seq_len=140, num_states=2))

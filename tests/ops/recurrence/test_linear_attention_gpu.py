@@ -24,7 +24,9 @@ def check(plan: type, seed: int, **fields: object) -> None:
 
 @pytest.mark.parametrize("element", ["float16", "bfloat16", "float32"])
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("d_k", "d_v", "seq_len", "states"), [(64, 64, 1000, 2), (128, 128, 511, 3), (256, 96, 130, 1)])
+@pytest.mark.parametrize(
+    ("d_k", "d_v", "seq_len", "states"), [(64, 64, 1000, 2), (128, 128, 511, 3), (256, 96, 130, 1)]
+)
 def test_forward(kind, element, d_k, d_v, seq_len, states):
     check(
         LinearAttentionPlan, seq_len, kind=kind, batch_size=1, num_states=states, seq_len=seq_len, q_heads=1, k_heads=1,
