@@ -5269,7 +5269,7 @@ def gla(q: Array, k: Array, v: Array, g: Array, *, scale: float | None = None, i
 def hgrn(x: Array, g: Array, initial_state: Array | None = None, output_final_state: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """h[t] = exp(g[t]) h[t - 1] + x[t] for each channel: HGRN's recurrence (arXiv:2311.04823)."""
 def kda(q: Array, k: Array, v: Array, g: Array, beta: Array, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, use_qk_l2norm: bool = False, cu_seqlens: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Kimi delta attention: `delta_rule` on a state whose rows fade first, S = diag(exp g[t]) S[t - 1] (arXiv:2510.26692)."""
+    """Kimi delta attention: `delta_rule` on a state whose rows fade first, S = diag(exp g[t]) S[t - 1]."""
 def lightning_attention(q: Array, k: Array, v: Array, layer_idx: int, num_layers: int, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, cu_seqlens: Array | None = None, stepwise: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`simple_gla` with the decays of lightning attention: exp(-8 h / heads · (1 - layer_idx / num_layers)) of head h."""
 def linear_attention(q: Array, k: Array, v: Array, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, cu_seqlens: Array | None = None, stepwise: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

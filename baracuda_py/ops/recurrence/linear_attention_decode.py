@@ -83,7 +83,9 @@ class LinearAttentionDecodePlan(Plan):
     args = LinearAttentionDecodeArgs
     kinds = RecurrenceKind
     reference = staticmethod(reference)
-    value_policy = "a sequence whose slot is not in [0, num_slots), or which an earlier one has, is skipped, its y and states 0"
+    value_policy = (
+        "a sequence whose slot is out of [0, num_slots) or an earlier one's is skipped: its y and states are 0"
+    )
     variants = (DECODE_ROW,)
     benchmarks = tuple(
         Benchmark(
