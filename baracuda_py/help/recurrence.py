@@ -30,4 +30,12 @@ B, C = rng.standard_normal((2, 1, 8, 1, 16), dtype=np.float32)
 y = bc.mamba2_ssd(x, dt, np.array([-1.0, -2.0], np.float32), B, C, D=np.ones(2, np.float32))""",
     "hgrn": f"{_RNG}x, g = rng.standard_normal((2, 1, 8, 4), dtype=np.float32)\nh = bc.hgrn(x, -np.abs(g))",
 }  # fmt: skip
+RECURRENCE["linear_attention_backward"] = (
+    f"{_QKV}dy = rng.standard_normal((1, 8, 2, 4), dtype=np.float32)\n"
+    'dq, dk, dv = bc.linear_attention_backward(q, k, v, dy, kind="none")'
+)
+RECURRENCE["linear_attention_decode"] = (
+    f"{_QKV}{_G}state = np.zeros((3, 2, 16, 4), np.float32)\nslots = np.array([2])\n"
+    'y = bc.linear_attention_decode(q, k, v, state, g=g, slots=slots, kind="scalar")'
+)
 RECURRENCE["ssd_chunk_scan"] = RECURRENCE["mamba2_ssd"].replace("mamba2_ssd", "ssd_chunk_scan")

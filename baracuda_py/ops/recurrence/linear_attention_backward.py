@@ -46,12 +46,12 @@ class LinearAttentionBackwardArgs(Args):
     dq: Array | None = output(QUERIES, optional=True)
     dk: Array | None = output(KEYS, optional=True)
     dv: Array | None = output(VALUES, optional=True)
-    dg: Array | None = output(NUMBERS, element="acc", kinds=SCALARS)
-    dg_channel: Array | None = output(CHANNELS, element="acc", kinds=CHANNELLED)
-    dbeta: Array | None = output(NUMBERS, element="acc", kinds=DELTAS)
-    da: Array | None = output(CHANNELS, kinds=RANK_ONES)
-    db: Array | None = output(CHANNELS, kinds=RANK_ONES)
-    dbonus: Array | None = output("num_heads d_k", element="acc", kinds=BONUS)
+    dg: Array | None = output(NUMBERS, element="acc", optional=True, needs="g")
+    dg_channel: Array | None = output(CHANNELS, element="acc", optional=True, needs="g_channel")
+    dbeta: Array | None = output(NUMBERS, element="acc", optional=True, needs="beta")
+    da: Array | None = output(CHANNELS, optional=True, needs="a")
+    db: Array | None = output(CHANNELS, optional=True, needs="b")
+    dbonus: Array | None = output("num_heads d_k", element="acc", optional=True, needs="bonus")
     dinitial_state: Array | None = output(STATE, element="acc", optional=True, needs="initial_state", layout="inner")
 
 
