@@ -849,6 +849,19 @@ from .ops.random.speculative import VerifyTreePlan as VerifyTreePlan
 from .ops.random.stochastic_cast import StochasticCastArgs as StochasticCastArgs
 from .ops.random.stochastic_cast import StochasticCastDescriptor as _StochasticCastDescriptor
 from .ops.random.stochastic_cast import StochasticCastPlan as StochasticCastPlan
+# ops.recurrence
+from .ops.recurrence.kinds import RecurrenceDescriptor as _RecurrenceDescriptor
+from .ops.recurrence.kinds import RecurrenceKind as RecurrenceKind
+from .ops.recurrence.kinds import SequencesDescriptor as _SequencesDescriptor
+from .ops.recurrence.linear_attention import LinearAttentionArgs as LinearAttentionArgs
+from .ops.recurrence.linear_attention import LinearAttentionDescriptor as _LinearAttentionDescriptor
+from .ops.recurrence.linear_attention import LinearAttentionPlan as LinearAttentionPlan
+from .ops.recurrence.linear_attention_backward import LinearAttentionBackwardArgs as LinearAttentionBackwardArgs
+from .ops.recurrence.linear_attention_backward import LinearAttentionBackwardDescriptor as _LinearAttentionBackwardDescriptor
+from .ops.recurrence.linear_attention_backward import LinearAttentionBackwardPlan as LinearAttentionBackwardPlan
+from .ops.recurrence.linear_attention_decode import LinearAttentionDecodeArgs as LinearAttentionDecodeArgs
+from .ops.recurrence.linear_attention_decode import LinearAttentionDecodeDescriptor as _LinearAttentionDecodeDescriptor
+from .ops.recurrence.linear_attention_decode import LinearAttentionDecodePlan as LinearAttentionDecodePlan
 # ops.reduce
 from .ops.reduce.amax_scale import AmaxScaleArgs as AmaxScaleArgs
 from .ops.reduce.amax_scale import AmaxScaleDescriptor as _AmaxScaleDescriptor
@@ -5284,6 +5297,57 @@ def weibull(scale: Array | float = 1.0, concentration: Array | float = 1.0, *, s
     """Draws of the distribution weibull of scale, concentration, numbers or arrays."""
 def weibull_min(scale: Array | float = 1.0, concentration: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution weibull of scale, concentration, numbers or arrays."""
+# ops.recurrence
+class LinearAttentionBackwardDescriptor(_LinearAttentionBackwardDescriptor):
+    """As the forward's."""
+    def __init__(self, *, kind: RecurrenceKind | str, batch_size: SupportsIndex, seq_len: SupportsIndex, q_heads: SupportsIndex, k_heads: SupportsIndex, v_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, num_heads: SupportsIndex | None = None, scale: SupportsFloat | None = None, use_qk_l2norm: bool = False, element: DType, num_states: SupportsIndex | None = None) -> None: ...
+class LinearAttentionDecodeDescriptor(_LinearAttentionDecodeDescriptor):
+    """seq_len steps of each of batch_size sequences, whose states are among num_slots."""
+    def __init__(self, *, kind: RecurrenceKind | str, batch_size: SupportsIndex, seq_len: SupportsIndex, q_heads: SupportsIndex, k_heads: SupportsIndex, v_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, num_heads: SupportsIndex | None = None, scale: SupportsFloat | None = None, use_qk_l2norm: bool = False, element: DType, num_slots: SupportsIndex) -> None: ...
+class LinearAttentionDescriptor(_LinearAttentionDescriptor):
+    """As `SequencesDescriptor`; stepwise: step by step, in the bits of decode, where chunks would be faster."""
+    def __init__(self, *, kind: RecurrenceKind | str, batch_size: SupportsIndex, seq_len: SupportsIndex, q_heads: SupportsIndex, k_heads: SupportsIndex, v_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, num_heads: SupportsIndex | None = None, scale: SupportsFloat | None = None, use_qk_l2norm: bool = False, element: DType, num_states: SupportsIndex | None = None, stepwise: bool = False) -> None: ...
+class RecurrenceDescriptor(_RecurrenceDescriptor):
+    """Sequences of seq_len steps and num_heads states of d_k × d_v."""
+    def __init__(self, *, kind: RecurrenceKind | str, batch_size: SupportsIndex, seq_len: SupportsIndex, q_heads: SupportsIndex, k_heads: SupportsIndex, v_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, num_heads: SupportsIndex | None = None, scale: SupportsFloat | None = None, use_qk_l2norm: bool = False, element: DType) -> None: ...
+class SequencesDescriptor(_SequencesDescriptor):
+    """num_states: sequences. None is batch_size; of packed ones, in a batch of 1, it is their number."""
+    def __init__(self, *, kind: RecurrenceKind | str, batch_size: SupportsIndex, seq_len: SupportsIndex, q_heads: SupportsIndex, k_heads: SupportsIndex, v_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, num_heads: SupportsIndex | None = None, scale: SupportsFloat | None = None, use_qk_l2norm: bool = False, element: DType, num_states: SupportsIndex | None = None) -> None: ...
+def delta_rule(q: Array, k: Array, v: Array, beta: Array, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, use_qk_l2norm: bool = False, cu_seqlens: Array | None = None, stepwise: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """DeltaNet: S[t] = S[t - 1] + β[t] k[t] (v[t] - S[t - 1]ᵀ k[t])ᵀ, what k has in the state is replaced."""
+def gated_delta_product(q: Array, k: Array, v: Array, g: Array | None, beta: Array, num_householder: int, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, use_qk_l2norm: bool = False, cu_seqlens: Array | None = None, stepwise: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Gated DeltaProduct: `gated_delta_rule` with num_householder = n updates of the state a step (arXiv:2502.10297)."""
+def gated_delta_rule(q: Array, k: Array, v: Array, g: Array, beta: Array, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, use_qk_l2norm: bool = False, cu_seqlens: Array | None = None, stepwise: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Gated DeltaNet: `delta_rule` on a state that fades first, S = exp(g[t]) S[t - 1] (arXiv:2412.06464; Qwen3-Next)."""
+def gla(q: Array, k: Array, v: Array, g: Array, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, cu_seqlens: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Gated linear attention: S[t] = diag(exp g[t]) S[t - 1] + k[t] v[t]ᵀ, a decay for each channel of k."""
+def hgrn(x: Array, g: Array, initial_state: Array | None = None, output_final_state: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """h[t] = exp(g[t]) h[t - 1] + x[t] for each channel: HGRN's recurrence (arXiv:2311.04823)."""
+def kda(q: Array, k: Array, v: Array, g: Array, beta: Array, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, use_qk_l2norm: bool = False, cu_seqlens: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Kimi delta attention: `delta_rule` on a state whose rows fade first, S = diag(exp g[t]) S[t - 1]."""
+def lightning_attention(q: Array, k: Array, v: Array, layer_idx: int, num_layers: int, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, cu_seqlens: Array | None = None, stepwise: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`simple_gla` with the decays of lightning attention: exp(-8 h / heads · (1 - layer_idx / num_layers)) of head h."""
+def linear_attention(q: Array, k: Array, v: Array, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, cu_seqlens: Array | None = None, stepwise: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[t] = scale · S[t]ᵀ q[t], S[t] = S[t - 1] + k[t] v[t]ᵀ: causal linear attention without a denominator."""
+def linear_attention_backward(q: Array, k: Array, v: Array, dy: Array, g: Array | None = None, g_channel: Array | None = None, beta: Array | None = None, a: Array | None = None, b: Array | None = None, bonus: Array | None = None, initial_state: Array | None = None, cu_seqlens: Array | None = None, dfinal_state: Array | None = None, *, kind: RecurrenceKind | str = ..., batch_size: int = ..., seq_len: int = ..., q_heads: int = ..., k_heads: int = ..., v_heads: int = ..., d_k: int = ..., d_v: int = ..., num_heads: int | None = ..., scale: float | None = None, use_qk_l2norm: bool = False, num_states: int | None = ..., return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, return_dg: bool = True, return_dg_channel: bool = True, return_dbeta: bool = True, return_da: bool = True, return_db: bool = True, return_dbonus: bool = True, return_dinitial_state: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of `LinearAttentionPlan`, every kind; the order of every sum is fixed."""
+@overload
+def linear_attention_decode(q: A, k: Array, v: Array, state: Array, g: Array | None = None, g_channel: Array | None = None, beta: Array | None = None, a: Array | None = None, b: Array | None = None, bonus: Array | None = None, slots: Array | None = None, *, kind: RecurrenceKind | str = ..., batch_size: int = ..., seq_len: int = ..., q_heads: int = ..., k_heads: int = ..., v_heads: int = ..., d_k: int = ..., d_v: int = ..., num_heads: int | None = ..., scale: float | None = None, use_qk_l2norm: bool = False, num_slots: int = ..., return_states: Literal[False] = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A: ...
+@overload
+def linear_attention_decode(q: Array, k: Array, v: Array, state: Array, g: Array | None = None, g_channel: Array | None = None, beta: Array | None = None, a: Array | None = None, b: Array | None = None, bonus: Array | None = None, slots: Array | None = None, *, kind: RecurrenceKind | str = ..., batch_size: int = ..., seq_len: int = ..., q_heads: int = ..., k_heads: int = ..., v_heads: int = ..., d_k: int = ..., d_v: int = ..., num_heads: int | None = ..., scale: float | None = None, use_qk_l2norm: bool = False, num_slots: int = ..., return_states: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """`LinearAttentionPlan` of seq_len steps, from and to the state in each sequence's slot, bit for bit as there."""
+def mamba2_ssd(x: Array, dt: Array, A: Array, B: Array, C: Array, chunk_size: int | None = None, D: Array | None = None, z: Array | None = None, dt_bias: Array | None = None, initial_states: Array | None = None, dt_softplus: bool = False, dt_limit: tuple[float, float] | None = None, return_final_states: bool = False, cu_seqlens: Array | None = None, *, stepwise: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Mamba-2: S[t] = exp(Δ[t] A) S[t - 1] + Δ[t] x[t] B[t]ᵀ, y[t] = (S[t] C[t] + D x[t]) silu(z[t])."""
+def retention(q: Array, k: Array, v: Array, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, cu_seqlens: Array | None = None, stepwise: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`simple_gla` with RetNet's decays, 1 - 2^(-5 - h) of head h at every step (arXiv:2307.08621)."""
+def rwkv6(r: Array, k: Array, v: Array, w: Array, u: Array, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, cu_seqlens: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """RWKV-6: y[t] = scale · (S[t - 1] + diag(u) k[t] v[t]ᵀ)ᵀ r[t], S[t] = diag(exp w[t]) S[t - 1] + k[t] v[t]ᵀ."""
+def rwkv7(r: Array, w: Array, k: Array, v: Array, a: Array, b: Array, *, scale: float = 1.0, initial_state: Array | None = None, output_final_state: bool = False, cu_seqlens: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """RWKV-7: y[t] = scale · S[t]ᵀ r[t], S[t] = (diag(exp w[t]) + b[t] a[t]ᵀ) S[t - 1] + k[t] v[t]ᵀ."""
+def simple_gla(q: Array, k: Array, v: Array, g: Array, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, cu_seqlens: Array | None = None, stepwise: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`linear_attention` whose state fades first: S[t] = exp(g[t]) S[t - 1] + k[t] v[t]ᵀ, a number a head and step."""
+def ssd_chunk_scan(x: Array, dt: Array, A: Array, B: Array, C: Array, chunk_size: int | None = None, D: Array | None = None, z: Array | None = None, dt_bias: Array | None = None, initial_states: Array | None = None, dt_softplus: bool = False, dt_limit: tuple[float, float] | None = None, return_final_states: bool = False, cu_seqlens: Array | None = None, *, stepwise: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Mamba-2: S[t] = exp(Δ[t] A) S[t - 1] + Δ[t] x[t] B[t]ᵀ, y[t] = (S[t] C[t] + D x[t]) silu(z[t])."""
 # ops.reduce
 class AmaxScaleDescriptor(_AmaxScaleDescriptor):
     """x has shape `shape`; axis and keepdims are as in `ReduceDescriptor`."""

@@ -15,7 +15,7 @@ from baracuda_py.help.examples import example
 from baracuda_py.help.page import entries
 
 OWN = {value.__name__: value for _, value in entries()}
-IN_PLACE = {"copy_pages", "fill", "fill_diagonal", "running_statistics", "write_slice"}
+IN_PLACE = {"copy_pages", "fill", "fill_diagonal", "linear_attention_decode", "running_statistics", "write_slice"}
 # Compositions whose results are made by several calls, and do not take it yet.
 WITHOUT_OUT = {"associative_scan", "corrcoef", "corrcoef_backward", "cov", "cov_backward", "gradient", "inner_backward"}
 WITHOUT_OUT |= {"fresnel", "sici", "scatter_reduce_backward", "poly_norm_backward", "sph_harm_y"}

@@ -54,13 +54,16 @@ ELSEWHERE = {
     "SolvePlan": "`solve` and `solve_ex`, of `LuFactorPlan` and `TriangularSolvePlan`",
     "HistogramddPlan": "`histogramdd`, of as many `BinIndexPlan` as there are axes",
     "MoePlan": "`moe_permute`, then `GroupedBlockGemmPlan` or `GroupedGemmPlan`, then `moe_unpermute`",
+    **dict.fromkeys(
+        _plans("SsdChunkScan SsdChunkScanBackward"), "`mamba2_ssd`, around `LinearAttentionPlan` and its backward"
+    ),
     "UniquePlan": "`unique`, of `SortPlan` and `UniqueConsecutivePlan`",
 }
 
 _ABSENT = {
     "convolutions": "Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d CausalConv1d "
                     "CausalConv1dBackward",
-    "state space models": "SelectiveScan SelectiveScanBackward SsdChunkScan SsdChunkScanBackward",
+    "state space models": "SelectiveScan SelectiveScanBackward",
     "hyper-connections": "HyperConnection",
     "more than one GPU": "RingAttention DistributedAdamStep ColumnParallelLinear RowParallelLinear",
     "images": "AffineGrid GridSample GridSampleBackward Interpolate InterpolateBackward Nms RoiAlign RoiAlignBackward "

@@ -12,6 +12,7 @@ from .linalg_functions import LINALG_FUNCTIONS
 from .linalg_lu import LINALG_LU
 from .quantized import QUANTIZED
 from .random_table import RANDOM
+from .recurrence import RECURRENCE
 from .signals import SIGNALS
 from .sort import SORT
 from .sounds import SOUNDS
@@ -58,6 +59,7 @@ output, loss = bc.adaptive_log_softmax_with_loss(x, target, head, [(down, up)])"
     **EXAMPLES,
     **FOURIER,
     **LATENT,
+    **RECURRENCE,
     **SIGNALS,
     **SOUNDS,
     **LINALG_LU,

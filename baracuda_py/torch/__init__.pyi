@@ -1213,6 +1213,23 @@ from baracuda_py import verify_tree as verify_tree
 from baracuda_py import wald as wald
 from baracuda_py import weibull as weibull
 from baracuda_py import weibull_min as weibull_min
+# ops.recurrence
+from baracuda_py import delta_rule as delta_rule
+from baracuda_py import gated_delta_product as gated_delta_product
+from baracuda_py import gated_delta_rule as gated_delta_rule
+from baracuda_py import gla as gla
+from baracuda_py import hgrn as hgrn
+from baracuda_py import kda as kda
+from baracuda_py import lightning_attention as lightning_attention
+from baracuda_py import linear_attention as linear_attention
+from baracuda_py import linear_attention_backward as linear_attention_backward
+from baracuda_py import linear_attention_decode as linear_attention_decode
+from baracuda_py import mamba2_ssd as mamba2_ssd
+from baracuda_py import retention as retention
+from baracuda_py import rwkv6 as rwkv6
+from baracuda_py import rwkv7 as rwkv7
+from baracuda_py import simple_gla as simple_gla
+from baracuda_py import ssd_chunk_scan as ssd_chunk_scan
 # ops.reduce
 from baracuda_py import all as all
 from baracuda_py import amax as amax

@@ -15,6 +15,7 @@ from tests.interop.hand_affine import AFFINE
 from tests.interop.hand_layout import LAYOUT
 from tests.interop.hand_linalg_functions import LINALG_FUNCTIONS
 from tests.interop.hand_linalg_lu import LINALG_LU
+from tests.interop.hand_recurrence import RECURRENCE
 from tests.interop.hand_signals import SIGNALS
 from tests.interop.hand_sounds import SOUNDS
 
@@ -202,6 +203,7 @@ GIVEN: dict[str, Callable[[], Call]] = {
     **AFFINE,
     **SIGNALS,
     **SOUNDS,
+    **RECURRENCE,
     **_OF_INDICES,
     "betainc_backward": lambda: ([_part(), _part(1), _part(2), _part(3)], {}),
     "hyp2f1_backward": lambda: ([_part(), _part(1), _part(2), _part(3), _part(4)], {}),

@@ -1,0 +1,166 @@
+"""Linear attention step by step: rows of the forward, of its decode step and of the backward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..core import FLOATS, Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant
+from ..core.tensor import View
+from .attention.dense.forward import HALVES, wide
+
+DIMS = (64, 128, 256)
+CHUNK_DIMS, CHUNK = (64, 128), 64
+THREADS, COLUMNS, TILE = 128, 32, 2048
+NORM_EPS = 1e-6  # of flash-linear-attention's l2norm
+_SOURCE = "recurrence/linear_attention.cu"
+OPERANDS = ("q", "k", "v", "g_channel", "y", "a", "b", "g", "beta")  # the order of `stride`
+FIELDS: dict[str, Any] = {
+    **dict.fromkeys((*OPERANDS, "bonus", "initial_state", "final_state", "states", "bounds", "slots"), "ptr"),
+    "stride": "i64[9][3]", "initial_stride": "i64[3]", "final_stride": "i64[3]",
+    **dict.fromkeys(("seq_len", "num_states", "d_v", "num_heads", "q_heads", "k_heads", "v_heads"), "i64"),
+    "batch_size": "i64",
+    **dict.fromkeys(("bound_stride", "slot_stride", "num_slots", "every", "bonus_stride"), "i64"), "scale": "f64",
+    **dict.fromkeys(("d_k", "normalised", "wide_bounds", "wide_slots", "wide"), "i32"), "eps": "f32",
+}  # fmt: skip
+PARAMS = Params("LinearAttentionParams", **FIELDS)
+
+
+def three(view: View | None) -> tuple[int, ...]:
+    """Strides of batch, row and head, or of state, head and row."""
+    return (0, 0, 0) if view is None else (*view.strides[:3],)
+
+
+def dim_of(desc: Any) -> int | str:
+    """The widest state whose rows hold d_k."""
+    found = next((d for d in DIMS if desc.d_k <= d), None)
+    return f"d_k {desc.d_k} is beyond {DIMS[-1]}" if found is None else found
+
+
+def states_of(desc: Any) -> int:
+    """Sequences that have a state of their own."""
+    return int(getattr(desc, "num_states", desc.batch_size))
+
+
+def tiles_of(desc: Any) -> int:
+    """Blocks that share the columns of a state."""
+    return -(-int(desc.d_v) // COLUMNS)
+
+
+def common(p: Problem, **also: View | None) -> dict[str, Any]:
+    """What every launch is told; `also` are views that a page calls by another name, or has not."""
+    desc = p.desc
+    views = {name: also[name] if name in also else p.views.get(name) for name in OPERANDS}
+    initial = also["initial"] if "initial" in also else p.views.get("initial_state")
+    bounds, bonus = p.views.get("cu_seqlens"), p.views.get("bonus")
+    names = {name: name if p.views.get(name) is not None else "@null" for name in (*OPERANDS, "bonus")}
+    return {
+        **names, "initial_state": "@null" if initial is None else "initial_state", "final_state": "@null",
+        "states": "@null", "slots": "@null", "bounds": "@null" if bounds is None else "cu_seqlens",
+        "stride": [three(views[name]) for name in OPERANDS], "initial_stride": three(initial),
+        "final_stride": (0, 0, 0),
+        "seq_len": desc.seq_len if desc.batch_size else 0, "num_states": states_of(desc), "d_v": desc.d_v,
+        "batch_size": desc.batch_size,
+        "num_heads": desc.num_heads, "q_heads": desc.q_heads, "k_heads": desc.k_heads, "v_heads": desc.v_heads,
+        "bound_stride": 0 if bounds is None else bounds.strides[0], "slot_stride": 0, "num_slots": 0, "every": 1,
+        "bonus_stride": 0 if bonus is None else bonus.strides[0], "scale": desc.scale, "d_k": desc.d_k,
+        "normalised": int(desc.use_qk_l2norm), "wide_slots": 0, "wide": 0,
+        "wide_bounds": int(bounds is not None and bounds.element.itemsize == 8), "eps": NORM_EPS,
+    }  # fmt: skip
+
+
+def shared_bytes(p: Problem, d: int, arrays: int) -> int:
+    """Shared memory of tiles of so many operands, v and the bonus."""
+    rows = arrays + sum(p.views.get(name) is not None for name in ("g_channel", "a", "b"))
+    return int(p.desc.element.acc.itemsize) * (rows * TILE + TILE // d * COLUMNS + d)
+
+
+def grid_of(desc: Any) -> tuple[int, int, int] | str:
+    """A block for each tile of columns of each state; where there is no sequence, those that write zeros."""
+    blocks = max(1, states_of(desc)) * desc.num_heads * tiles_of(desc)
+    return (blocks, 1, 1) if blocks < 2**31 else "2^31 blocks or more"
+
+
+def layout_of(p: Problem) -> str:
+    """The layout class for the SKU."""
+    return "contiguous" if all(view.dense for view in p.flat()) else "inner_contiguous"
+
+
+def steps_of(p: Problem, params: dict[str, Any]) -> Geometry | str:
+    """One launch over all states."""
+    d, grid = dim_of(p.desc), grid_of(p.desc)
+    if isinstance(d, str) or isinstance(grid, str):
+        return d if isinstance(d, str) else str(grid)
+    if not grid[0]:
+        return Geometry((), layout=layout_of(p))
+    step = Step(f"steps_{d}", grid, params, {}, THREADS, shared_bytes(p, d, 2))
+    return Geometry((step,), layout=layout_of(p))
+
+
+def _forward(p: Problem) -> Geometry | str:
+    params = common(p)
+    if p.final_state is not None:
+        params |= {"final_state": "final_state", "final_stride": three(p.final_state)}
+    return steps_of(p, params)
+
+
+def _chunks(p: Problem) -> Geometry | str:
+    desc = p.desc
+    if desc.stepwise:
+        return "in chunks, and stepwise asks for step by step"
+    if p.views.get("g_channel") is not None:
+        return "decays of every channel"
+    d = next((d for d in CHUNK_DIMS if desc.d_k <= d), None)
+    if d is None:
+        return f"d_k {desc.d_k} is beyond {CHUNK_DIMS[-1]}"
+    blocks = max(1, desc.num_states) * desc.num_heads * -(-desc.d_v // CHUNK)
+    if blocks >= 2**31:
+        return "2^31 blocks or more"
+    if not blocks:
+        return Geometry((), layout=layout_of(p))
+    delta = p.beta is not None
+    params = common(p) | {"wide": wide(p.q, p.k, p.v, None, p.y)}
+    if p.final_state is not None:
+        params |= {"final_state": "final_state", "final_stride": three(p.final_state)}
+    smem = 2 * (3 * d * CHUNK + 2 * CHUNK * CHUNK) + (8 * CHUNK * CHUNK if delta else 0)
+    step = Step(f"{'delta' if delta else 'chunks'}_{d}", (blocks, 1, 1), params, {}, THREADS, smem)
+    return Geometry((step,), layout=layout_of(p))
+
+
+def _decode(p: Problem) -> Geometry | str:
+    slots = p.slots
+    params = common(p, initial=p.state) | {
+        "initial_state": "state", "final_state": "state", "final_stride": three(p.state),
+        "num_slots": p.desc.num_slots,
+    }  # fmt: skip
+    if p.states is not None:
+        params["states"] = "states"
+    if slots is not None:
+        params |= {"slots": "slots", "slot_stride": slots.strides[0], "wide_slots": int(slots.element.itemsize == 8)}
+    return steps_of(p, params)
+
+
+def kernels(
+    params: Params, name: str = "steps", call: str = "linear_attention", source: str = ""
+) -> tuple[Kernel, ...]:
+    """A kernel for each width of states."""
+    return tuple(
+        Kernel(f"{name}_{d}", f"{call}<{{T}}, {d}>", params, threads=THREADS, source=source, kindless=True)
+        for d in DIMS
+    )
+
+
+GUARANTEE = Guarantee(Relative(4, mean=3), batch_invariant=True)
+STEPS_ROW = Variant(
+    "steps", _forward, source=_SOURCE, elements=FLOATS, kernels=kernels(PARAMS), guarantee=GUARANTEE, may_spill=True
+)
+CHUNKS_ROW = Variant(
+    "chunks", _chunks, source="recurrence/linear_attention_chunks.cu", elements=HALVES,
+    kernels=tuple(
+        Kernel(f"{name}_{d}", f"linear_attention_chunks<{{T}}, {d}, {delta}>", PARAMS, threads=THREADS, kindless=True)
+        for name, delta in (("chunks", "false"), ("delta", "true")) for d in CHUNK_DIMS
+    ),
+    guarantee=Guarantee(Relative(3, mean=3), batch_invariant=True), may_spill=True,
+)  # fmt: skip
+DECODE_ROW = Variant(
+    "steps", _decode, source=_SOURCE, elements=FLOATS, kernels=kernels(PARAMS), guarantee=GUARANTEE, may_spill=True
+)
