@@ -835,6 +835,17 @@ from .ops.random.speculative import VerifyTreePlan as VerifyTreePlan
 from .ops.random.stochastic_cast import StochasticCastArgs as StochasticCastArgs
 from .ops.random.stochastic_cast import StochasticCastDescriptor as _StochasticCastDescriptor
 from .ops.random.stochastic_cast import StochasticCastPlan as StochasticCastPlan
+# ops.recurrence
+from .ops.recurrence.causal_conv import CausalConvDescriptor as _CausalConvDescriptor
+from .ops.recurrence.causal_conv1d import CausalConv1dArgs as CausalConv1dArgs
+from .ops.recurrence.causal_conv1d import CausalConv1dDescriptor as _CausalConv1dDescriptor
+from .ops.recurrence.causal_conv1d import CausalConv1dPlan as CausalConv1dPlan
+from .ops.recurrence.causal_conv1d_backward import CausalConv1dBackwardArgs as CausalConv1dBackwardArgs
+from .ops.recurrence.causal_conv1d_backward import CausalConv1dBackwardDescriptor as _CausalConv1dBackwardDescriptor
+from .ops.recurrence.causal_conv1d_backward import CausalConv1dBackwardPlan as CausalConv1dBackwardPlan
+from .ops.recurrence.causal_conv1d_update import CausalConv1dUpdateArgs as CausalConv1dUpdateArgs
+from .ops.recurrence.causal_conv1d_update import CausalConv1dUpdateDescriptor as _CausalConv1dUpdateDescriptor
+from .ops.recurrence.causal_conv1d_update import CausalConv1dUpdatePlan as CausalConv1dUpdatePlan
 # ops.reduce
 from .ops.reduce.amax_scale import AmaxScaleArgs as AmaxScaleArgs
 from .ops.reduce.amax_scale import AmaxScaleDescriptor as _AmaxScaleDescriptor
@@ -5229,6 +5240,25 @@ def weibull(scale: Array | float = 1.0, concentration: Array | float = 1.0, *, s
     """Draws of the distribution weibull of scale, concentration, numbers or arrays."""
 def weibull_min(scale: Array | float = 1.0, concentration: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution weibull of scale, concentration, numbers or arrays."""
+# ops.recurrence
+class CausalConv1dBackwardDescriptor(_CausalConv1dBackwardDescriptor):
+    """The forward's fields."""
+    def __init__(self, *, batch: SupportsIndex, channels: SupportsIndex, length: SupportsIndex, width: SupportsIndex, activation: Literal['none', 'silu'] = 'none', packed: bool = False, states: SupportsIndex | None = None, element: DType) -> None: ...
+class CausalConv1dDescriptor(_CausalConv1dDescriptor):
+    """As `CausalConvDescriptor`."""
+    def __init__(self, *, batch: SupportsIndex, channels: SupportsIndex, length: SupportsIndex, width: SupportsIndex, activation: Literal['none', 'silu'] = 'none', packed: bool = False, states: SupportsIndex | None = None, element: DType) -> None: ...
+class CausalConv1dUpdateDescriptor(_CausalConv1dUpdateDescriptor):
+    """x has shape (batch, channels, tokens), conv_state (slots, channels, state_len), state_len at least width - 1."""
+    def __init__(self, *, batch: SupportsIndex, channels: SupportsIndex, tokens: SupportsIndex, slots: SupportsIndex, state_len: SupportsIndex, width: SupportsIndex, activation: Literal['none', 'silu'] = 'none', element: DType) -> None: ...
+class CausalConvDescriptor(_CausalConvDescriptor):
+    """x has shape (batch, channels, length), weight (channels, width), width from 2 to 8."""
+    def __init__(self, *, batch: SupportsIndex, channels: SupportsIndex, length: SupportsIndex, width: SupportsIndex, activation: Literal['none', 'silu'] = 'none', packed: bool = False, states: SupportsIndex | None = None, element: DType) -> None: ...
+def causal_conv1d(x: Array, weight: Array, bias: Array | None = None, *, seq_idx: Array | None = None, cu_seqlens: Array | None = None, initial_states: Array | None = None, return_final_states: bool = False, activation: str | None = None, layout: str = 'bdl', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[b, c, t] = act(bias[c] + Σ_k weight[c, k] x[b, c, t - (width - 1) + k]), causal_conv1d_fn of causal-conv1d."""
+def causal_conv1d_backward(dy: Array, x: Array, weight: Array, bias: Array | None = None, initial_states: Array | None = None, positions: Array | None = None, rows: Array | None = None, bounds: Array | None = None, dfinal_states: Array | None = None, *, batch: int = ..., channels: int = ..., length: int = ..., width: int = ..., activation: Literal['none', 'silu'] = 'none', packed: bool = False, states: int | None = ..., return_dx: bool = True, return_dweight: bool = True, return_dbias: bool = True, return_dinitial_states: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx[t] = Σ_j w[j] g[t + j], dw[j] = Σ g[t] x[t - j], dbias = Σ g, with g = dy act'(z) and w by distance in time."""
+def causal_conv1d_update(x: Array, conv_state: Array, weight: Array, bias: Array | None = None, *, activation: str | None = None, conv_state_indices: Array | None = None, return_intermediate_states: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y of the next tokens of each sequence; conv_state is moved on in place (causal_conv1d_update of causal-conv1d)."""
 # ops.reduce
 class AmaxScaleDescriptor(_AmaxScaleDescriptor):
     """x has shape `shape`; axis and keepdims are as in `ReduceDescriptor`."""

@@ -1136,6 +1136,10 @@ from baracuda_py import top_n_sigma_mask as top_n_sigma_mask
 from baracuda_py import top_p_mask as top_p_mask
 from baracuda_py import top_p_renorm as top_p_renorm
 from baracuda_py import typical_p_mask as typical_p_mask
+# ops.recurrence
+from baracuda_py import causal_conv1d as causal_conv1d
+from baracuda_py import causal_conv1d_backward as causal_conv1d_backward
+from baracuda_py import causal_conv1d_update as causal_conv1d_update
 # ops.reduce
 from baracuda_py import all as all
 from baracuda_py import amax as amax

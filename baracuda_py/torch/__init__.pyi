@@ -1202,6 +1202,10 @@ from baracuda_py import verify_tree as verify_tree
 from baracuda_py import wald as wald
 from baracuda_py import weibull as weibull
 from baracuda_py import weibull_min as weibull_min
+# ops.recurrence
+from baracuda_py import causal_conv1d as causal_conv1d
+from baracuda_py import causal_conv1d_backward as causal_conv1d_backward
+from baracuda_py import causal_conv1d_update as causal_conv1d_update
 # ops.reduce
 from baracuda_py import all as all
 from baracuda_py import amax as amax
