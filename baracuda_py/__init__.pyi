@@ -846,6 +846,14 @@ from .ops.recurrence.causal_conv1d_backward import CausalConv1dBackwardPlan as C
 from .ops.recurrence.causal_conv1d_update import CausalConv1dUpdateArgs as CausalConv1dUpdateArgs
 from .ops.recurrence.causal_conv1d_update import CausalConv1dUpdateDescriptor as _CausalConv1dUpdateDescriptor
 from .ops.recurrence.causal_conv1d_update import CausalConv1dUpdatePlan as CausalConv1dUpdatePlan
+from .ops.recurrence.selective import SelectiveScanDescriptor as _SelectiveScanDescriptor
+from .ops.recurrence.selective_scan import SelectiveScanArgs as SelectiveScanArgs
+from .ops.recurrence.selective_scan import SelectiveScanPlan as SelectiveScanPlan
+from .ops.recurrence.selective_scan_backward import SelectiveScanBackwardArgs as SelectiveScanBackwardArgs
+from .ops.recurrence.selective_scan_backward import SelectiveScanBackwardPlan as SelectiveScanBackwardPlan
+from .ops.recurrence.selective_state_update import SelectiveStateUpdateArgs as SelectiveStateUpdateArgs
+from .ops.recurrence.selective_state_update import SelectiveStateUpdateDescriptor as _SelectiveStateUpdateDescriptor
+from .ops.recurrence.selective_state_update import SelectiveStateUpdatePlan as SelectiveStateUpdatePlan
 # ops.reduce
 from .ops.reduce.amax_scale import AmaxScaleArgs as AmaxScaleArgs
 from .ops.reduce.amax_scale import AmaxScaleDescriptor as _AmaxScaleDescriptor
@@ -5253,12 +5261,24 @@ class CausalConv1dUpdateDescriptor(_CausalConv1dUpdateDescriptor):
 class CausalConvDescriptor(_CausalConvDescriptor):
     """x has shape (batch, channels, length), weight (channels, width), width from 2 to 8."""
     def __init__(self, *, batch: SupportsIndex, channels: SupportsIndex, length: SupportsIndex, width: SupportsIndex, activation: Literal['none', 'silu'] = 'none', packed: bool = False, states: SupportsIndex | None = None, element: DType) -> None: ...
+class SelectiveScanDescriptor(_SelectiveScanDescriptor):
+    """u has shape (batch, dim, length), a (dim, states), b and c (batch, groups, states, length), at most 256 states."""
+    def __init__(self, *, batch: SupportsIndex, dim: SupportsIndex, length: SupportsIndex, states: SupportsIndex, groups: SupportsIndex = 1, softplus: bool = False, element: DType) -> None: ...
+class SelectiveStateUpdateDescriptor(_SelectiveStateUpdateDescriptor):
+    """u has shape (batch, dim), state (slots, dim, states), b and c (batch, groups, states), at most 256 states."""
+    def __init__(self, *, batch: SupportsIndex, dim: SupportsIndex, states: SupportsIndex, slots: SupportsIndex, groups: SupportsIndex = 1, softplus: bool = False, state_element: DType | None = None, element: DType) -> None: ...
 def causal_conv1d(x: Array, weight: Array, bias: Array | None = None, *, seq_idx: Array | None = None, cu_seqlens: Array | None = None, initial_states: Array | None = None, return_final_states: bool = False, activation: str | None = None, layout: str = 'bdl', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y[b, c, t] = act(bias[c] + Σ_k weight[c, k] x[b, c, t - (width - 1) + k]), causal_conv1d_fn of causal-conv1d."""
 def causal_conv1d_backward(dy: Array, x: Array, weight: Array, bias: Array | None = None, initial_states: Array | None = None, positions: Array | None = None, rows: Array | None = None, bounds: Array | None = None, dfinal_states: Array | None = None, *, batch: int = ..., channels: int = ..., length: int = ..., width: int = ..., activation: Literal['none', 'silu'] = 'none', packed: bool = False, states: int | None = ..., return_dx: bool = True, return_dweight: bool = True, return_dbias: bool = True, return_dinitial_states: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dx[t] = Σ_j w[j] g[t + j], dw[j] = Σ g[t] x[t - j], dbias = Σ g, with g = dy act'(z) and w by distance in time."""
 def causal_conv1d_update(x: Array, conv_state: Array, weight: Array, bias: Array | None = None, *, activation: str | None = None, conv_state_indices: Array | None = None, return_intermediate_states: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y of the next tokens of each sequence; conv_state is moved on in place (causal_conv1d_update of causal-conv1d)."""
+def selective_scan(u: Array, delta: Array, A: Array, B: Array, C: Array, D: Array | None = None, z: Array | None = None, delta_bias: Array | None = None, delta_softplus: bool = False, return_last_state: bool = False, *, initial_state: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Mamba's recurrence h = exp(dt A) h + dt B u, y = (C h + D u) silu(z), selective_scan_fn of mamba-ssm (real A)."""
+def selective_scan_backward(dy: Array, u: Array, delta: Array, a: Array, b: Array, c: Array, d: Array | None = None, z: Array | None = None, delta_bias: Array | None = None, initial_state: Array | None = None, dlast_state: Array | None = None, *, batch: int = ..., dim: int = ..., length: int = ..., states: int = ..., groups: int = ..., softplus: bool = False, return_du: bool = True, return_ddelta: bool = True, return_da: bool = True, return_db: bool = True, return_dc: bool = True, return_dd: bool = True, return_dz: bool = True, return_ddelta_bias: bool = True, return_dinitial_state: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Gradients of `SelectiveScanPlan`: with g = ∂L/∂h, walked back from dlast_state, du = Σ_n g dt b + dy d, and so on."""
+def selective_state_update(state: Array, x: Array, dt: Array, A: Array, B: Array, C: Array, D: Array | None = None, z: Array | None = None, dt_bias: Array | None = None, dt_softplus: bool = False, *, state_batch_indices: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y [batch, dim] of the next step; state [slots, dim, states] moves on in place (mamba-ssm's, by its names)."""
 # ops.reduce
 class AmaxScaleDescriptor(_AmaxScaleDescriptor):
     """x has shape `shape`; axis and keepdims are as in `ReduceDescriptor`."""

@@ -1140,6 +1140,9 @@ from baracuda_py import typical_p_mask as typical_p_mask
 from baracuda_py import causal_conv1d as causal_conv1d
 from baracuda_py import causal_conv1d_backward as causal_conv1d_backward
 from baracuda_py import causal_conv1d_update as causal_conv1d_update
+from baracuda_py import selective_scan as selective_scan
+from baracuda_py import selective_scan_backward as selective_scan_backward
+from baracuda_py import selective_state_update as selective_state_update
 # ops.reduce
 from baracuda_py import all as all
 from baracuda_py import amax as amax

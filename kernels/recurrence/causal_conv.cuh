@@ -111,8 +111,8 @@ template <class P> BARACUDA_D Window window_of(const P& p, i64 b, i64 t) {
   return w;
 }
 template <class T, class P> BARACUDA_D acc_t<T> state_at(const P& p, i64 s, i64 c, i64 k) {
-  return to_acc(static_cast<const T*>(p.initial_states)[s * p.state_strides[0] + c * p.state_strides[1] +
-                                                        k * p.state_strides[2]]);
+  return to_acc(static_cast<const T*>(
+      p.initial_states)[s * p.state_strides[0] + c * p.state_strides[1] + k * p.state_strides[2]]);
 }
 
 // Weights by distance in time, and the bias.
@@ -129,8 +129,7 @@ template <class T, int TAPS, int CH> struct Weights {
                               p.weight)[(c + k) * p.weight_strides[0] + (p.width - 1 - j) * p.weight_strides[1]])
                         : A(0);
       }
-      bias[k] =
-          mine && p.bias != nullptr ? to_acc(static_cast<const T*>(p.bias)[(c + k) * p.bias_step]) : A(0);
+      bias[k] = mine && p.bias != nullptr ? to_acc(static_cast<const T*>(p.bias)[(c + k) * p.bias_step]) : A(0);
     }
   }
 };

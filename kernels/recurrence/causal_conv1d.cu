@@ -9,7 +9,7 @@ namespace baracuda {
 template <class T, class L, int TAPS> BARACUDA_D void causal_conv1d(const CausalConv1dParams& p) {
   using namespace conv;
   using A = acc_t<T>;
-  constexpr int CH = L::template channels<T, 16>;
+  constexpr int CH = L::template channels<T, (TAPS > 4 ? 8 : 16)>;
   using Tile = typename L::template Tile<T, CH, steps>;
   const Place at = Place::of<L>(p, CH);
   if (!at.mine) return;
@@ -61,8 +61,7 @@ template <class T> BARACUDA_D void causal_conv_last(const CausalConv1dParams& p)
     value = static_cast<const T*>(p.initial_states)[s * p.state_strides[0] + c * p.state_strides[1] +
                                                     (k + at.end - at.start) * p.state_strides[2]];
   }
-  static_cast<T*>(
-      p.final_states)[s * p.final_strides[0] + c * p.final_strides[1] + k * p.final_strides[2]] = value;
+  static_cast<T*>(p.final_states)[s * p.final_strides[0] + c * p.final_strides[1] + k * p.final_strides[2]] = value;
 }
 
 }  // namespace baracuda

@@ -37,8 +37,8 @@ template <class T, class L, int TAPS, int CH, int N> struct Slopes {
   int reach[N];
 
   template <class Sums>
-  BARACUDA_D void find(const CausalConv1dBackwardParams& p, const Place& at, const Weights<T, TAPS, CH>& weights,
-                       i64 t, i64 end, const Sums& sums) {
+  BARACUDA_D void find(const CausalConv1dBackwardParams& p, const Place& at, const Weights<T, TAPS, CH>& weights, i64 t,
+                       i64 end, const Sums& sums) {
     const T* const x = static_cast<const T*>(p.x) + at.b * p.x_strides[0] + at.c * p.x_strides[1];
     const T* const dy = static_cast<const T*>(p.dy) + at.b * p.dy_strides[0] + at.c * p.dy_strides[1];
     typename L::template Tile<T, CH, N> in, slope;
@@ -235,11 +235,12 @@ template <class T, int TAPS> BARACUDA_D void causal_conv1d_first(const CausalCon
     }
   }
   if (p.dfinal_states != nullptr && k >= count) {
-    slope += to_acc(static_cast<const T*>(p.dfinal_states)[s * p.dfinal_strides[0] + c * p.dfinal_strides[1] +
-                                                           (k - count) * p.dfinal_strides[2]]);
+    slope += to_acc(static_cast<const T*>(
+        p.dfinal_states)[s * p.dfinal_strides[0] + c * p.dfinal_strides[1] + (k - count) * p.dfinal_strides[2]]);
   }
-  static_cast<T*>(p.dinitial_states)[s * p.dinitial_strides[0] + c * p.dinitial_strides[1] +
-                                     k * p.dinitial_strides[2]] = from_acc<T>(slope);
+  static_cast<T*>(
+      p.dinitial_states)[s * p.dinitial_strides[0] + c * p.dinitial_strides[1] + k * p.dinitial_strides[2]] =
+      from_acc<T>(slope);
 }
 
 }  // namespace baracuda

@@ -29,7 +29,7 @@ from ..layout.concat import concat
 from ..layout.creation import arange
 from ..scan.scan_extreme import cummax
 from .causal_conv import (
-    COMMON, I32, POLICY, THREADS, CausalConvDescriptor, Windows, activation_name, agree, common, conv_case, layout_class,
+    COMMON, I32, POLICY, TAPS, THREADS, CausalConvDescriptor, Windows, activation_name, agree, common, conv_case, layout_class,
     random_bounds, random_positions, random_rows, spans, state_step, strides, taps, walk, walk_kernel,
 )  # fmt: skip
 
@@ -90,7 +90,7 @@ _SPAN = 32  # steps of a thread across channels: what precedes them is read agai
 
 def _geometry(p: Problem) -> Geometry | str:
     desc, views = p.desc, (p.x,) if p.y is None else (p.x, p.y)
-    found = walk(desc, p.device, views, 16, _SPAN)
+    found = walk(desc, p.device, views, 16 if taps(desc) == TAPS[0] else 8, _SPAN)
     values = {**common(p), "y_strides": strides(p.y, 3), "final_strides": strides(p.final_states, 3)}
     steps = []
     if p.y is not None:
@@ -171,7 +171,7 @@ class CausalConv1dPlan(Plan):
                 walk_kernel("convolve", "causal_conv1d<{T}, conv::{LAYOUT}, {TAPS}>", PARAMS),
                 Kernel("last", "causal_conv_last<{T}>", PARAMS, threads=THREADS),
             ),
-            guarantee=Guarantee(Relative(2), batch_invariant=True),
+            guarantee=Guarantee(Relative(2), batch_invariant=True), may_spill=True,
         ),
     )  # fmt: skip
     vjp = Vjp(
