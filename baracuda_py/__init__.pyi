@@ -846,6 +846,16 @@ from .ops.recurrence.causal_conv1d_backward import CausalConv1dBackwardPlan as C
 from .ops.recurrence.causal_conv1d_update import CausalConv1dUpdateArgs as CausalConv1dUpdateArgs
 from .ops.recurrence.causal_conv1d_update import CausalConv1dUpdateDescriptor as _CausalConv1dUpdateDescriptor
 from .ops.recurrence.causal_conv1d_update import CausalConv1dUpdatePlan as CausalConv1dUpdatePlan
+from .ops.recurrence.gru_cell import GruCellArgs as GruCellArgs
+from .ops.recurrence.gru_cell import GruCellBackwardArgs as GruCellBackwardArgs
+from .ops.recurrence.gru_cell import GruCellBackwardPlan as GruCellBackwardPlan
+from .ops.recurrence.gru_cell import GruCellPlan as GruCellPlan
+from .ops.recurrence.lstm_cell import LstmCellArgs as LstmCellArgs
+from .ops.recurrence.lstm_cell import LstmCellBackwardArgs as LstmCellBackwardArgs
+from .ops.recurrence.lstm_cell import LstmCellBackwardPlan as LstmCellBackwardPlan
+from .ops.recurrence.lstm_cell import LstmCellPlan as LstmCellPlan
+from .ops.recurrence.recurrent import GruCellDescriptor as _GruCellDescriptor
+from .ops.recurrence.recurrent import LstmCellDescriptor as _LstmCellDescriptor
 from .ops.recurrence.selective import SelectiveScanDescriptor as _SelectiveScanDescriptor
 from .ops.recurrence.selective_scan import SelectiveScanArgs as SelectiveScanArgs
 from .ops.recurrence.selective_scan import SelectiveScanPlan as SelectiveScanPlan
@@ -5261,6 +5271,12 @@ class CausalConv1dUpdateDescriptor(_CausalConv1dUpdateDescriptor):
 class CausalConvDescriptor(_CausalConvDescriptor):
     """x has shape (batch, channels, length), weight (channels, width), width from 2 to 8."""
     def __init__(self, *, batch: SupportsIndex, channels: SupportsIndex, length: SupportsIndex, width: SupportsIndex, activation: Literal['none', 'silu'] = 'none', packed: bool = False, states: SupportsIndex | None = None, element: DType) -> None: ...
+class GruCellDescriptor(_GruCellDescriptor):
+    """gates have shape (batch, 3 hidden), states (batch, hidden)."""
+    def __init__(self, *, batch: SupportsIndex, hidden: SupportsIndex, order: Literal['rzn', 'zrn'] = 'rzn', element: DType) -> None: ...
+class LstmCellDescriptor(_LstmCellDescriptor):
+    """gates have shape (batch, 4 hidden), states (batch, hidden)."""
+    def __init__(self, *, batch: SupportsIndex, hidden: SupportsIndex, order: Literal['ifgo', 'iofg'] = 'ifgo', element: DType) -> None: ...
 class SelectiveScanDescriptor(_SelectiveScanDescriptor):
     """u has shape (batch, dim, length), a (dim, states), b and c (batch, groups, states, length), at most 256 states."""
     def __init__(self, *, batch: SupportsIndex, dim: SupportsIndex, length: SupportsIndex, states: SupportsIndex, groups: SupportsIndex = 1, softplus: bool = False, element: DType) -> None: ...
@@ -5273,6 +5289,30 @@ def causal_conv1d_backward(dy: Array, x: Array, weight: Array, bias: Array | Non
     """dx[t] = Σ_j w[j] g[t + j], dw[j] = Σ g[t] x[t - j], dbias = Σ g, with g = dy act'(z) and w by distance in time."""
 def causal_conv1d_update(x: Array, conv_state: Array, weight: Array, bias: Array | None = None, *, activation: str | None = None, conv_state_indices: Array | None = None, return_intermediate_states: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y of the next tokens of each sequence; conv_state is moved on in place (causal_conv1d_update of causal-conv1d)."""
+def gru(input: Array, hx: Array, params: Sequence[Array], *, batch_sizes: Any = None, has_biases: bool = True, num_layers: int = 1, dropout: float = 0.0, train: bool = False, bidirectional: bool = False, batch_first: bool = False, order: str = 'rzn', seed: Scalar = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(output, h) of a GRU of several layers and one or both directions (torch.gru)."""
+def gru_cell(input: Array, hx: Array, w_ih: Array, w_hh: Array, b_ih: Array | None = None, b_hh: Array | None = None, *, order: str = 'rzn', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """h after one step of a GRU (torch.gru_cell): two products and `gru_gates`."""
+def gru_gates(gates: A, gates_h: Array, h: Array, *, batch: int = ..., hidden: int = ..., order: Literal['rzn', 'zrn'] = 'rzn', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
+    """h' = (1 - z) n + z h; r, z the sigmoids of their parts of gates + gates_h, n = tanh(gates + r gates_h)."""
+def gru_gates_backward(dh_next: Array, gates: Array, gates_h: Array, h: Array, *, batch: int = ..., hidden: int = ..., order: Literal['rzn', 'zrn'] = 'rzn', return_dgates: bool = True, return_dgates_h: bool = True, return_dh: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Gradients of `GruCellPlan`, whose gates are activated anew: dgates, dgates_h and dh."""
+def lstm(input: Array, hx: Sequence[Array], params: Sequence[Array], *, batch_sizes: Any = None, has_biases: bool = True, num_layers: int = 1, dropout: float = 0.0, train: bool = False, bidirectional: bool = False, batch_first: bool = False, order: str = 'ifgo', seed: Scalar = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(output, h, c) of an LSTM of several layers and one or both directions (torch.lstm)."""
+def lstm_cell(input: Array, hx: Sequence[Array], w_ih: Array, w_hh: Array, b_ih: Array | None = None, b_hh: Array | None = None, *, order: str = 'ifgo', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(h, c) after one step of an LSTM (torch.lstm_cell): two products and `lstm_gates`."""
+def lstm_gates(gates: Array, c: Array, gates_h: Array | None = None, *, batch: int = ..., hidden: int = ..., order: Literal['ifgo', 'iofg'] = 'ifgo', return_c_next: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """c' = sigmoid(f) c + sigmoid(i) tanh(g), h = sigmoid(o) tanh(c'), i, f, g, o the parts of gates + gates_h."""
+def lstm_gates_backward(gates: Array, c: Array, gates_h: Array | None = None, dh: Array | None = None, dc_next: Array | None = None, *, batch: int = ..., hidden: int = ..., order: Literal['ifgo', 'iofg'] = 'ifgo', return_dgates: bool = True, return_dc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Gradients of `LstmCellPlan`, whose gates are activated anew: dgates, of gates and gates_h both, and dc."""
+def rnn_relu(input: Array, hx: Array, params: Sequence[Array], *, batch_sizes: Any = None, has_biases: bool = True, num_layers: int = 1, dropout: float = 0.0, train: bool = False, bidirectional: bool = False, batch_first: bool = False, seed: Scalar = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(output, h) of an Elman network with relu (torch.rnn_relu); hx: [layers · directions, batch, hidden], else as `lstm`."""
+def rnn_relu_cell(input: Array, hx: Array, w_ih: Array, w_hh: Array, b_ih: Array | None = None, b_hh: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """relu(input w_ihᵀ + b_ih + hx w_hhᵀ + b_hh) (torch.rnn_relu_cell); operands as in `rnn_tanh_cell`."""
+def rnn_tanh(input: Array, hx: Array, params: Sequence[Array], *, batch_sizes: Any = None, has_biases: bool = True, num_layers: int = 1, dropout: float = 0.0, train: bool = False, bidirectional: bool = False, batch_first: bool = False, seed: Scalar = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(output, h) of an Elman network with tanh (torch.rnn_tanh); hx: [layers · directions, batch, hidden], else as `lstm`."""
+def rnn_tanh_cell(input: Array, hx: Array, w_ih: Array, w_hh: Array, b_ih: Array | None = None, b_hh: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """tanh(input w_ihᵀ + b_ih + hx w_hhᵀ + b_hh) (torch.rnn_tanh_cell)."""
 def selective_scan(u: Array, delta: Array, A: Array, B: Array, C: Array, D: Array | None = None, z: Array | None = None, delta_bias: Array | None = None, delta_softplus: bool = False, return_last_state: bool = False, *, initial_state: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """Mamba's recurrence h = exp(dt A) h + dt B u, y = (C h + D u) silu(z), selective_scan_fn of mamba-ssm (real A)."""
 def selective_scan_backward(dy: Array, u: Array, delta: Array, a: Array, b: Array, c: Array, d: Array | None = None, z: Array | None = None, delta_bias: Array | None = None, initial_state: Array | None = None, dlast_state: Array | None = None, *, batch: int = ..., dim: int = ..., length: int = ..., states: int = ..., groups: int = ..., softplus: bool = False, return_du: bool = True, return_ddelta: bool = True, return_da: bool = True, return_db: bool = True, return_dc: bool = True, return_dd: bool = True, return_dz: bool = True, return_ddelta_bias: bool = True, return_dinitial_state: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:

@@ -1140,6 +1140,14 @@ from baracuda_py import typical_p_mask as typical_p_mask
 from baracuda_py import causal_conv1d as causal_conv1d
 from baracuda_py import causal_conv1d_backward as causal_conv1d_backward
 from baracuda_py import causal_conv1d_update as causal_conv1d_update
+from baracuda_py import gru_cell as gru_cell
+from baracuda_py import gru_gates as gru_gates
+from baracuda_py import gru_gates_backward as gru_gates_backward
+from baracuda_py import lstm_cell as lstm_cell
+from baracuda_py import lstm_gates as lstm_gates
+from baracuda_py import lstm_gates_backward as lstm_gates_backward
+from baracuda_py import rnn_relu_cell as rnn_relu_cell
+from baracuda_py import rnn_tanh_cell as rnn_tanh_cell
 from baracuda_py import selective_scan as selective_scan
 from baracuda_py import selective_scan_backward as selective_scan_backward
 from baracuda_py import selective_state_update as selective_state_update
@@ -1609,6 +1617,15 @@ def weibull(scale: Array | float = 1.0, concentration: Array | float = 1.0, *, s
     """Draws of the distribution weibull of scale, concentration, numbers or arrays."""
 def weibull_min(scale: Array | float = 1.0, concentration: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, key: Array | None = None, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution weibull of scale, concentration, numbers or arrays."""
+# ops.recurrence
+def gru(input: Array, hx: Array, params: Sequence[Array], *, batch_sizes: Any = None, has_biases: bool = True, num_layers: int = 1, dropout: float = 0.0, train: bool = False, bidirectional: bool = False, batch_first: bool = False, order: str = 'rzn', seed: Scalar = None, key: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(output, h) of a GRU of several layers and one or both directions (torch.gru)."""
+def lstm(input: Array, hx: Sequence[Array], params: Sequence[Array], *, batch_sizes: Any = None, has_biases: bool = True, num_layers: int = 1, dropout: float = 0.0, train: bool = False, bidirectional: bool = False, batch_first: bool = False, order: str = 'ifgo', seed: Scalar = None, key: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(output, h, c) of an LSTM of several layers and one or both directions (torch.lstm)."""
+def rnn_relu(input: Array, hx: Array, params: Sequence[Array], *, batch_sizes: Any = None, has_biases: bool = True, num_layers: int = 1, dropout: float = 0.0, train: bool = False, bidirectional: bool = False, batch_first: bool = False, seed: Scalar = None, key: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(output, h) of an Elman network with relu (torch.rnn_relu); hx: [layers · directions, batch, hidden], else as `lstm`."""
+def rnn_tanh(input: Array, hx: Array, params: Sequence[Array], *, batch_sizes: Any = None, has_biases: bool = True, num_layers: int = 1, dropout: float = 0.0, train: bool = False, bidirectional: bool = False, batch_first: bool = False, seed: Scalar = None, key: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(output, h) of an Elman network with tanh (torch.rnn_tanh); hx: [layers · directions, batch, hidden], else as `lstm`."""
 # ops.softmax
 def gumbel_softmax(x: Array, *, axis: int = -1, hard: bool = False, tau: Scalar = 1.0, seed: Scalar = None, offset: Scalar = 0, key: Array | None = None, return_soft: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """softmax((x + Gumbel noise) / tau) along `axis`, or with `hard` its largest element as one-hot (torch.nn.functional.gumbel_softmax; the draws are those of our own stream)."""
