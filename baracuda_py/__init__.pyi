@@ -5289,6 +5289,8 @@ def causal_conv1d_backward(dy: Array, x: Array, weight: Array, bias: Array | Non
     """dx[t] = Σ_j w[j] g[t + j], dw[j] = Σ g[t] x[t - j], dbias = Σ g, with g = dy act'(z) and w by distance in time."""
 def causal_conv1d_update(x: Array, conv_state: Array, weight: Array, bias: Array | None = None, *, activation: str | None = None, conv_state_indices: Array | None = None, return_intermediate_states: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y of the next tokens of each sequence; conv_state is moved on in place (causal_conv1d_update of causal-conv1d)."""
+def gated_short_conv(b: Array, c: Array, x: Array, weight: Array, bias: Array | None = None, *, seq_idx: Array | None = None, cu_seqlens: Array | None = None, initial_states: Array | None = None, return_final_states: bool = False, layout: str = 'bld', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """c · causal_conv1d(b · x): the gated short convolution of LFM2 (and of Hyena's operators)."""
 def gru(input: Array, hx: Array, params: Sequence[Array], *, batch_sizes: Any = None, has_biases: bool = True, num_layers: int = 1, dropout: float = 0.0, train: bool = False, bidirectional: bool = False, batch_first: bool = False, order: str = 'rzn', seed: Scalar = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(output, h) of a GRU of several layers and one or both directions (torch.gru)."""
 def gru_cell(input: Array, hx: Array, w_ih: Array, w_hh: Array, b_ih: Array | None = None, b_hh: Array | None = None, *, order: str = 'rzn', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -5305,6 +5307,12 @@ def lstm_gates(gates: Array, c: Array, gates_h: Array | None = None, *, batch: i
     """c' = sigmoid(f) c + sigmoid(i) tanh(g), h = sigmoid(o) tanh(c'), i, f, g, o the parts of gates + gates_h."""
 def lstm_gates_backward(gates: Array, c: Array, gates_h: Array | None = None, dh: Array | None = None, dc_next: Array | None = None, *, batch: int = ..., hidden: int = ..., order: Literal['ifgo', 'iofg'] = 'ifgo', return_dgates: bool = True, return_dc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """Gradients of `LstmCellPlan`, whose gates are activated anew: dgates, of gates and gates_h both, and dc."""
+def min_gru(gate: Array, hidden: Array, initial: Array | None = None, *, positive: bool = True, return_last: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """h[t] = (1 - z) h[t - 1] + z g(hidden), z = sigmoid(gate): minGRU ('Were RNNs All We Needed?', Feng et al. 2024)."""
+def min_lstm(forget: Array, input_gate: Array, hidden: Array, initial: Array | None = None, *, positive: bool = True, return_last: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """h[t] = f' h[t - 1] + i' g(hidden), f' = f / (f + i), i' = i / (f + i): minLSTM (Feng et al. 2024)."""
+def rglru(x: Array, input_gate: Array, recurrence_gate: Array, decay: Array, initial: Array | None = None, *, c: float = 8.0, return_last: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """h[t] = a h[t - 1] + √(1 - a²) sigmoid(input_gate) x, a = exp(-c softplus(decay) sigmoid(recurrence_gate))."""
 def rnn_relu(input: Array, hx: Array, params: Sequence[Array], *, batch_sizes: Any = None, has_biases: bool = True, num_layers: int = 1, dropout: float = 0.0, train: bool = False, bidirectional: bool = False, batch_first: bool = False, seed: Scalar = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(output, h) of an Elman network with relu (torch.rnn_relu); hx: [layers · directions, batch, hidden], else as `lstm`."""
 def rnn_relu_cell(input: Array, hx: Array, w_ih: Array, w_hh: Array, b_ih: Array | None = None, b_hh: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -5319,6 +5327,10 @@ def selective_scan_backward(dy: Array, u: Array, delta: Array, a: Array, b: Arra
     """Gradients of `SelectiveScanPlan`: with g = ∂L/∂h, walked back from dlast_state, du = Σ_n g dt b + dy d, and so on."""
 def selective_state_update(state: Array, x: Array, dt: Array, A: Array, B: Array, C: Array, D: Array | None = None, z: Array | None = None, dt_bias: Array | None = None, dt_softplus: bool = False, *, state_batch_indices: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y [batch, dim] of the next step; state [slots, dim, states] moves on in place (mamba-ssm's, by its names)."""
+def slstm_cell(gates: Array, c: Array, n: Array, m: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(h, c, n, m) after one step of xLSTM's sLSTM (Beck et al. 2024), its exponential gates stabilised by m."""
+def token_shift(x: Array, mix: Array | None = None, state: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Each token's predecessor, x[t - 1], or with mix x · mix + x[t - 1] · (1 - mix): RWKV's token shift."""
 # ops.reduce
 class AmaxScaleDescriptor(_AmaxScaleDescriptor):
     """x has shape `shape`; axis and keepdims are as in `ReduceDescriptor`."""

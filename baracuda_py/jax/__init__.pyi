@@ -1140,17 +1140,23 @@ from baracuda_py import typical_p_mask as typical_p_mask
 from baracuda_py import causal_conv1d as causal_conv1d
 from baracuda_py import causal_conv1d_backward as causal_conv1d_backward
 from baracuda_py import causal_conv1d_update as causal_conv1d_update
+from baracuda_py import gated_short_conv as gated_short_conv
 from baracuda_py import gru_cell as gru_cell
 from baracuda_py import gru_gates as gru_gates
 from baracuda_py import gru_gates_backward as gru_gates_backward
 from baracuda_py import lstm_cell as lstm_cell
 from baracuda_py import lstm_gates as lstm_gates
 from baracuda_py import lstm_gates_backward as lstm_gates_backward
+from baracuda_py import min_gru as min_gru
+from baracuda_py import min_lstm as min_lstm
+from baracuda_py import rglru as rglru
 from baracuda_py import rnn_relu_cell as rnn_relu_cell
 from baracuda_py import rnn_tanh_cell as rnn_tanh_cell
 from baracuda_py import selective_scan as selective_scan
 from baracuda_py import selective_scan_backward as selective_scan_backward
 from baracuda_py import selective_state_update as selective_state_update
+from baracuda_py import slstm_cell as slstm_cell
+from baracuda_py import token_shift as token_shift
 # ops.reduce
 from baracuda_py import all as all
 from baracuda_py import amax as amax
