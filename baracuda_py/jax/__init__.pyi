@@ -1629,9 +1629,9 @@ def gru(input: Array, hx: Array, params: Sequence[Array], *, batch_sizes: Any = 
 def lstm(input: Array, hx: Sequence[Array], params: Sequence[Array], *, batch_sizes: Any = None, has_biases: bool = True, num_layers: int = 1, dropout: float = 0.0, train: bool = False, bidirectional: bool = False, batch_first: bool = False, order: str = 'ifgo', seed: Scalar = None, key: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(output, h, c) of an LSTM of several layers and one or both directions (torch.lstm)."""
 def rnn_relu(input: Array, hx: Array, params: Sequence[Array], *, batch_sizes: Any = None, has_biases: bool = True, num_layers: int = 1, dropout: float = 0.0, train: bool = False, bidirectional: bool = False, batch_first: bool = False, seed: Scalar = None, key: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """(output, h) of an Elman network with relu (torch.rnn_relu); hx: [layers · directions, batch, hidden], else as `lstm`."""
+    """(output, h) of an Elman network with relu (torch.rnn_relu)."""
 def rnn_tanh(input: Array, hx: Array, params: Sequence[Array], *, batch_sizes: Any = None, has_biases: bool = True, num_layers: int = 1, dropout: float = 0.0, train: bool = False, bidirectional: bool = False, batch_first: bool = False, seed: Scalar = None, key: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """(output, h) of an Elman network with tanh (torch.rnn_tanh); hx: [layers · directions, batch, hidden], else as `lstm`."""
+    """(output, h) of an Elman network with tanh (torch.rnn_tanh)."""
 # ops.softmax
 def gumbel_softmax(x: Array, *, axis: int = -1, hard: bool = False, tau: Scalar = 1.0, seed: Scalar = None, offset: Scalar = 0, key: Array | None = None, return_soft: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """softmax((x + Gumbel noise) / tau) along `axis`, or with `hard` its largest element as one-hot (torch.nn.functional.gumbel_softmax; the draws are those of our own stream)."""

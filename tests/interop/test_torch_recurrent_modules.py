@@ -63,7 +63,7 @@ def test_dropout_draws_in_training_only() -> None:
 
 
 def test_gate_order() -> None:
-    ours, theirs = both("GRU", 3, 4)
+    _, theirs = both("GRU", 3, 4)
     keras = nn.GRU(3, 4, gate_order="zrn", dtype=torch.float64)
     moved = {n: torch.cat([p.chunk(3)[i] for i in (1, 0, 2)]) for n, p in theirs.state_dict().items()}
     keras.load_state_dict(moved)

@@ -29,8 +29,8 @@ from ..layout.concat import concat
 from ..layout.creation import arange
 from ..scan.scan_extreme import cummax
 from .causal_conv import (
-    COMMON, I32, POLICY, TAPS, THREADS, CausalConvDescriptor, Windows, activation_name, agree, common, conv_case, layout_class,
-    random_bounds, random_positions, random_rows, spans, state_step, strides, taps, walk, walk_kernel,
+    COMMON, I32, POLICY, TAPS, THREADS, CausalConvDescriptor, Windows, activation_name, agree, common, conv_case,
+    layout_class, random_bounds, random_positions, random_rows, spans, state_step, strides, taps, walk, walk_kernel,
 )  # fmt: skip
 
 X, STATES = "batch channels length", "states channels kept"
@@ -82,9 +82,7 @@ def last_states(desc: CausalConvDescriptor, x: Any, initial: Any, bounds: Any) -
     return last
 
 
-PARAMS = Params(
-    "CausalConv1dParams", **COMMON, y="ptr", final_states="ptr", y_strides="i64[3]", final_strides="i64[3]"
-)
+PARAMS = Params("CausalConv1dParams", **COMMON, y="ptr", final_states="ptr", y_strides="i64[3]", final_strides="i64[3]")
 _SPAN = 32  # steps of a thread across channels: what precedes them is read again
 
 
@@ -274,9 +272,7 @@ def places(
     bounds = cummax(clip(cu_seqlens, 0, length, **options), **options)[0]
     bounds = bounds if found.element is I32 else cast(bounds, I32, **options)
     starts, ends = (cut(bounds, (part,), "cu_seqlens") for part in (slice(0, found.shape[0] - 1), slice(1, None)))
-    rows, positions = batch_indices_positions(
-        bounds, subtract(ends, starts, **options), num_tokens=length, **options
-    )
+    rows, positions = batch_indices_positions(bounds, subtract(ends, starts, **options), num_tokens=length, **options)
     positions = where(lt(rows, 0, **options), -1, positions, **options)
     return {
         "positions": with_axis(positions, 0, "positions"), "rows": with_axis(rows, 0, "rows"), "bounds": bounds,

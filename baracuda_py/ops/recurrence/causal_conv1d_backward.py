@@ -113,7 +113,9 @@ def _geometry(p: Problem) -> Geometry | str:
         steps.append(Step("fold", (max(1, -(-items * 8 // THREADS)), 1, 1), values, {"TAPS": room}, THREADS))
     if p.dinitial_states is not None:
         steps.append(state_step("first", desc, values, {"TAPS": room}))
-    return Geometry(tuple(steps), workspace, layout_class(views, found), order="" if found.layout != "Across" else "across")
+    return Geometry(
+        tuple(steps), workspace, layout_class(views, found), order="" if found.layout != "Across" else "across"
+    )
 
 
 class CausalConv1dBackwardPlan(Plan):

@@ -1,4 +1,4 @@
-"""causal_conv1d_update: the next elements of a causal convolution, after states in slots, which are moved on in place."""
+"""causal_conv1d_update: the next elements of a causal convolution; states in slots are moved on in place."""
 
 from __future__ import annotations
 

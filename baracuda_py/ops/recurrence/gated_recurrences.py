@@ -1,7 +1,7 @@
 """Gated recurrences as compositions: min_gru, min_lstm, rglru, slstm_cell, token_shift and gated_short_conv.
 
-Those that are linear in their state are one formula for each of its factors and terms, and one `linear_scan`, which composes steps
-in float64: what papers do in logarithms to keep digits needs none here.
+Those that are linear in their state are a formula for its factors, one for its terms, and one `linear_scan`, which
+composes steps in float64: what papers do in logarithms to keep digits needs none here.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from ...calls.entries import entry
 from ...core import Array, InvalidProblemError
 from ...core.arrays import read
 from ...core.outputs import each_of
-from ...core.views import broadcast, cut, shape_of, with_axis
+from ...core.views import cut, shape_of, with_axis
 from ...expressions.elementwise import elementwise
-from ..elementwise.cast import cast
 from ..layout.concat import concat
 from ..layout.creation import zeros
 from ..layout.moves import copy

@@ -120,8 +120,7 @@ def backward_reference(
 
 
 BACKWARD = Params(
-    "GruCellBackwardParams",
-    **cell_fields(3, "dh_next", "gates", "gates_h", "h", "dgates", "dgates_h", "dh"),
+    "GruCellBackwardParams", **cell_fields(3, "dh_next", "gates", "gates_h", "h", "dgates", "dgates_h", "dh")
 )
 
 

@@ -1,4 +1,4 @@
-"""lstm_gates: the pointwise part of an LSTM's step (Hochreiter and Schmidhuber 1997), from its gates' pre-activations."""
+"""lstm_gates: the pointwise part of an LSTM's step (Hochreiter and Schmidhuber 1997), of its gates' products."""
 
 from __future__ import annotations
 
@@ -125,9 +125,7 @@ def backward_reference(
         return {"dgates": joined(desc, parts, np.concatenate), "dc": dc * f}
 
 
-BACKWARD = Params(
-    "LstmCellBackwardParams", **cell_fields(4, "gates", "gates_h", "c", "dh", "dc_next", "dgates", "dc")
-)
+BACKWARD = Params("LstmCellBackwardParams", **cell_fields(4, "gates", "gates_h", "c", "dh", "dc_next", "dgates", "dc"))
 
 
 class LstmCellBackwardPlan(Plan):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from ...calls.entries import entry
@@ -19,7 +20,7 @@ from ..layout.moves import copy
 from ..random.dropout import dropout as dropped
 from .gru_cell import GruCellPlan
 from .lstm_cell import LstmCellPlan
-from .recurrent_steps import Walk, cell, join, recurrent_steps
+from .recurrent_steps import Walk, cell, recurrent_steps
 
 _GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 _OF_LAYERS = 1 << 40  # numbers of one layer's dropout stand so far from those of the next
@@ -88,7 +89,7 @@ def rnn_tanh_cell(
 ) -> Any:  # fmt: skip
     """tanh(input w_ihᵀ + b_ih + hx w_hhᵀ + b_hh) (torch.rnn_tanh_cell).
 
-    input: [batch, features]; hx: [batch, hidden]; w_ih: [hidden, features]; w_hh: [hidden, hidden]; b_ih, b_hh: [hidden].
+    input: [batch, features]; hx: [batch, hidden]; w_ih: [hidden, features]; w_hh: [hidden, hidden]; biases: [hidden].
     """
     options = {"stream": stream, "preference": preference}
     return _step("rnn_tanh", input, hx, None, w_ih, w_hh, b_ih, b_hh, None, out, options)
@@ -120,7 +121,7 @@ def _packed_sizes(batch_sizes: Any, total: int) -> tuple[int, ...]:
         sizes = tuple(whole("batch_sizes", n, 0) for n in found)
     except TypeError as error:
         raise InvalidProblemError(f"batch_sizes must be integers of the host, got {shown(batch_sizes)}") from error
-    if sum(sizes) != total or any(a < b for a, b in zip(sizes, sizes[1:], strict=False)) or 0 in sizes:
+    if sum(sizes) != total or any(a < b for a, b in pairwise(sizes)) or 0 in sizes:
         raise InvalidProblemError(
             f"batch_sizes must be positive, not grow, and sum to the {total} rows of input, got {shown(sizes)}"
         )
@@ -143,7 +144,8 @@ def _layers(kind: str, params: Any, count: int, has_biases: bool) -> list[dict[s
 
 def _network(
     kind: str, x: Any, hx: Any, params: Any, batch_sizes: Any, has_biases: bool, num_layers: int, dropout: float,
-    train: bool, bidirectional: bool, batch_first: bool, order: str | None, seed: Any, out: Any, options: dict[str, Any],
+    train: bool, bidirectional: bool, batch_first: bool, order: str | None, seed: Any, out: Any,
+    options: dict[str, Any],
 ) -> Any:  # fmt: skip
     """(output, h) or of an LSTM (output, h, c)."""
     states = _pair(hx) if kind == "lstm" else (hx,)
@@ -256,8 +258,8 @@ def lstm(
     of h being that of the projection where there is one. params: of each layer and direction w_ih, w_hh, with
     has_biases b_ih and b_hh, and where states are projected w_hr, in torch's shapes; gates in `order`: "ifgo" of torch
     and Keras, "iofg" of ONNX. dropout: between layers, where train; seed as in `dropout`. The input's products of all
-    steps are one; then come a product and `lstm_gates` a step. The gradient makes the states' products of all steps anew
-    in one and has one product for each gradient of a weight. Of no steps the states come back.
+    steps are one; then come a product and `lstm_gates` a step. The gradient makes the states' products of all steps
+    anew in one and has one product for each gradient of a weight. Of no steps the states come back.
     """
     options = {"stream": stream, "preference": preference}
     return _network("lstm", input, hx, params, batch_sizes, has_biases, num_layers, dropout, train, bidirectional,
@@ -287,7 +289,10 @@ def rnn_tanh(
     num_layers: int = 1, dropout: float = 0.0, train: bool = False, bidirectional: bool = False,
     batch_first: bool = False, seed: Scalar = None, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
-    """(output, h) of an Elman network with tanh (torch.rnn_tanh); hx: [layers · directions, batch, hidden], else as `lstm`."""
+    """(output, h) of an Elman network with tanh (torch.rnn_tanh).
+
+    hx: [layers · directions, batch, hidden]; everything else is that of `lstm`, without projections.
+    """
     options = {"stream": stream, "preference": preference}
     return _network("rnn_tanh", input, hx, params, batch_sizes, has_biases, num_layers, dropout, train, bidirectional,
                     batch_first, None, seed, out, options)  # fmt: skip
@@ -299,7 +304,10 @@ def rnn_relu(
     num_layers: int = 1, dropout: float = 0.0, train: bool = False, bidirectional: bool = False,
     batch_first: bool = False, seed: Scalar = None, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
-    """(output, h) of an Elman network with relu (torch.rnn_relu); hx: [layers · directions, batch, hidden], else as `lstm`."""
+    """(output, h) of an Elman network with relu (torch.rnn_relu).
+
+    hx: [layers · directions, batch, hidden]; everything else is that of `lstm`, without projections.
+    """
     options = {"stream": stream, "preference": preference}
     return _network("rnn_relu", input, hx, params, batch_sizes, has_biases, num_layers, dropout, train, bidirectional,
                     batch_first, None, seed, out, options)  # fmt: skip

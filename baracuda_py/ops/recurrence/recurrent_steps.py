@@ -1,8 +1,8 @@
 """The steps of a recurrent layer in one direction, and their gradients: a product and a cell a step, forward and back.
 
-Rows are packed as torch's PackedSequence has them: those of step t follow those of step t - 1, `sizes[t]` of them, which
-do not grow. A batch of equal lengths is the case of equal sizes. The gradient makes the pre-activations of all steps
-anew in one product, and the gradient of the weights is one product over all steps.
+Rows are packed as torch's PackedSequence has them: those of step t follow those of step t - 1, `sizes[t]` of them,
+which do not grow. A batch of equal lengths is the case of equal sizes. The gradient makes the pre-activations of all
+steps anew in one product, and the gradient of the weights is one product over all steps.
 """
 
 from __future__ import annotations
@@ -89,7 +89,10 @@ class Walk:
         if self.reverse:
             return self.of(states, 0)
         ends = [*self.sizes[1:], 0]
-        return join([rows(self.of(states, t), ends[t], n) for t, n in reversed([*enumerate(self.sizes)]) if ends[t] < n], options)
+        return join(
+            [rows(self.of(states, t), ends[t], n) for t, n in reversed([*enumerate(self.sizes)]) if ends[t] < n],
+            options,
+        )
 
 
 def _back(

@@ -133,8 +133,9 @@ def channels(p: Problem) -> tuple[int, tuple[int, int, int], dict[str, Any]]:
 
 COMMON: dict[str, str | int] = {
     **dict.fromkeys(("u", "delta", "a", "b", "c", "d", "z", "delta_bias", "initial_state"), "ptr"),
-    **dict.fromkeys(("u_strides", "delta_strides", "z_strides", "y_strides", "initial_strides", "last_strides"), "i64[3]"),
-    "a_strides": "i64[2]", **dict.fromkeys(("b_strides", "c_strides"), "i64[4]"),
+    **dict.fromkeys(("u_strides", "delta_strides", "z_strides", "y_strides"), "i64[3]"),
+    **dict.fromkeys(("initial_strides", "last_strides"), "i64[3]"), "a_strides": "i64[2]",
+    **dict.fromkeys(("b_strides", "c_strides"), "i64[4]"),
     **dict.fromkeys(("d_step", "bias_step", "batch", "dim", "length", "states", "groups", "per_group", "tiles"), "i64"),
     "chunks": "i64", "lanes": "i32", "softplus": "i32", "scan_threads": THREADS,
 }  # fmt: skip

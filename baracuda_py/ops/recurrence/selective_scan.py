@@ -105,9 +105,9 @@ class SelectiveScanPlan(Plan):
     """h[n] = exp(dt a[n]) h[n] + dt b[n] u, y = (Σ_n c[n] h[n] + d u) silu(z), dt = softplus(delta + delta_bias).
 
     selective_scan_fn of mamba-ssm, real. u, delta, z, y (batch, dim, length); a (dim, states); b, c (batch, groups,
-    states, length), a group of channels having one b and c; d, delta_bias (dim); last_state, initial_state (batch, dim,
-    states), float32 (float64 of float64) as a, d and delta_bias are. Step by step: a sequence has the same bits alone, in a
-    batch, or continued from its state.
+    states, length), a group of channels having one b and c; d, delta_bias (dim); last_state, initial_state (batch,
+    dim, states), float32 (float64 of float64) as a, d and delta_bias are. Step by step: a sequence has the same bits
+    alone, in a batch, or continued from its state.
     """
 
     op = "recurrence.selective_scan"
@@ -167,8 +167,8 @@ def selective_scan(
 ) -> Any:  # fmt: skip
     """Mamba's recurrence h = exp(dt A) h + dt B u, y = (C h + D u) silu(z), selective_scan_fn of mamba-ssm (real A).
 
-    u, delta, z: [batch, dim, length]; dt = delta + delta_bias, or its softplus with delta_softplus. A: [dim, states], at
-    most 256; B, C: [batch, groups, states, length], [batch, states, length], or [dim, states] for all times; D,
+    u, delta, z: [batch, dim, length]; dt = delta + delta_bias, or its softplus with delta_softplus. A: [dim, states],
+    at most 256; B, C: [batch, groups, states, length], [batch, states, length], or [dim, states] for all times; D,
     delta_bias: [dim]. A, D, delta_bias and the states are float32 beside float16 and bfloat16 u. initial_state: [batch,
     dim, states], zeros where absent; with return_last_state the result is (y, last_state). Gradients of all of them,
     without atomics, the states being made anew from one in 32.

@@ -1,4 +1,4 @@
-"""selective_scan_backward: gradients of Mamba's scan; states are made anew from one in 32 steps, sums have one order."""
+"""selective_scan_backward: gradients of Mamba's scan; states are made anew from one in 32, sums have one order."""
 
 from __future__ import annotations
 
@@ -126,10 +126,7 @@ def _geometry(p: Problem) -> Geometry | str:
     views = {name: p.views[name] for name in ("dy", "u", "delta", "z", "b", "c", "du", "ddelta", "dz")}
     axes = {"NS": each, "WIDE": wide(views, desc.element)}
     smem = THREADS * each * (STEPS + 1 + INTERVAL // STEPS) * size
-    steps = [
-        Step("states", blocks, states, axes, THREADS),
-        Step("slopes", blocks, slopes, axes, THREADS, smem),
-    ]
+    steps = [Step("states", blocks, states, axes, THREADS), Step("slopes", blocks, slopes, axes, THREADS, smem)]
     for name, view in (("b_parts", p.db), ("c_parts", p.dc)):
         if view is not None:
             fold = {
@@ -148,7 +145,7 @@ _AXES = {"NS": STATES, "WIDE": (True, False)}
 
 
 class SelectiveScanBackwardPlan(Plan):
-    """Gradients of `SelectiveScanPlan`: with g = ∂L/∂h, walked back from dlast_state, du = Σ_n g dt b + dy d, and so on.
+    """Gradients of `SelectiveScanPlan`: with g = ∂L/∂h, walked back from dlast_state, du = Σ_n g dt b + dy d and so on.
 
     Deterministic: gradients of b and c are summed over the channels of a block and then over blocks, those of a, d and
     delta_bias over time and then over the batch, in an order that shapes fix. The workspace has one state in 32, and a

@@ -126,8 +126,8 @@ class SelectiveStateUpdatePlan(Plan):
     """state = exp(dt a) state + dt b u, y = (Σ_n c state + d u) silu(z): selective_state_update of mamba-ssm.
 
     u, delta, z, y (batch, dim); state (slots, dim, states), updated in place; a (dim, states); b, c (batch, groups,
-    states); d, delta_bias (dim); state_indices (batch), int32 or int64, no slot twice. With states in float32 (float64 of
-    float64) a sequence has the bits of `selective_scan`.
+    states); d, delta_bias (dim); state_indices (batch), int32 or int64, no slot twice. With states in float32 (float64
+    of float64) a sequence has the bits of `selective_scan`.
     """
 
     op = "recurrence.selective_state_update"
@@ -182,9 +182,7 @@ def selective_state_update(
     and dt_bias in float32 beside float16 and bfloat16, state in either. state_batch_indices: [batch], the slot of each
     sequence, none twice; one outside [0, slots) is skipped, and its y is 0. There is no gradient.
     """
-    b, c = (
-        with_axis(one, 1, name) if len(shape_of(one, name)) == 2 else one for one, name in ((B, "B"), (C, "C"))
-    )
+    b, c = (with_axis(one, 1, name) if len(shape_of(one, name)) == 2 else one for one, name in ((B, "B"), (C, "C")))
     return _update(
         state, x, dt, A, b, c, D, z, dt_bias, state_indices=state_batch_indices, softplus=dt_softplus, out=out,
         stream=stream, preference=preference,

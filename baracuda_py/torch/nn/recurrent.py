@@ -1,4 +1,4 @@
-"""Recurrent networks and their cells, with torch.nn's parameters; orders of gates other than torch's by `gate_order`."""
+"""Recurrent networks and their cells, with torch.nn's parameters; other orders of gates by `gate_order`."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ def test_packed_is_each_alone(lengths: tuple[int, ...]) -> None:
     y, final = bc.causal_conv1d(
         x, w, b, cu_seqlens=bounds, initial_states=initial, return_final_states=True, activation="silu"
     )
-    for s, (start, end) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+    for s, (start, end) in enumerate(pairwise(bounds)):
         alone, last = bc.causal_conv1d(
             x[..., start:end], w, b, initial_states=initial[s : s + 1], return_final_states=True, activation="silu"
         )
@@ -112,7 +113,9 @@ def test_a_slot_that_is_none_is_skipped() -> None:
 
 
 def test_gradients_are_torchs() -> None:
-    x, w, b, initial = (torch.tensor(a, requires_grad=True) for a in (made(2, 3, 9), made(3, 4), made(3), made(2, 3, 3)))
+    x, w, b, initial = (
+        torch.tensor(a, requires_grad=True) for a in (made(2, 3, 9), made(3, 4), made(3), made(2, 3, 3))
+    )
 
     y, final = bct.causal_conv1d(x, w, b, initial_states=initial, return_final_states=True, activation="silu")
     dy, dfinal = torch.tensor(made(2, 3, 9, seed=1)), torch.tensor(made(2, 3, 3, seed=1))
