@@ -58,7 +58,7 @@ def in_torch(
     return {"h": torch.sigmoid(o) * torch.tanh(after), "c_next": after}
 
 
-CELLS = {"batch": 512, "hidden": 1024, "element": "bfloat16", "target": None}
+CELLS: dict[str, Any] = {"batch": 512, "hidden": 1024, "element": "bfloat16", "target": None}
 
 
 class LstmCellPlan(Plan):
