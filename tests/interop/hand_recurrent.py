@@ -19,12 +19,12 @@ def _weights(gates: int) -> list[np.ndarray]:
 
 
 def _network(gates: int, *states: int) -> Call:
-    hx = tuple(_made(1, 2, 4, seed=n) for n in states)
+    hx = [_made(1, 2, 4, seed=n) for n in states]
     return [_made(3, 2, 3), hx if len(hx) > 1 else hx[0], _weights(gates)], {}
 
 
 def _cell(gates: int, *states: int) -> Call:
-    hx = tuple(_made(2, 4, seed=n) for n in states)
+    hx = [_made(2, 4, seed=n) for n in states]
     return [_made(2, 3), hx if len(hx) > 1 else hx[0], *_weights(gates)], {}
 
 

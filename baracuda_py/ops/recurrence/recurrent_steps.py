@@ -109,7 +109,8 @@ def _back(
     c_before = None if cs is None else walk.before(cs, c0, options)
     carry: Any = None
     carry_c: Any = None
-    first, first_c = [], []  # slopes of rows of h0 and c0 that begin later
+    first: list[Any] = []  # slopes of rows of h0 and c0 that begin later
+    first_c: list[Any] = []
     slopes: dict[int, tuple[Any, Any, Any]] = {}
     for t in reversed(walk.steps):
         n = sizes[t]

@@ -21,6 +21,7 @@ class _Network:
         """(output, states): those of torch.nn's, of a tensor or a PackedSequence."""
         packed = isinstance(input, _Packed)
         data, *rest = input if packed else (input,)
+        sizes: Any
         sizes, by_length, back = rest if packed else (None, None, None)
         alone = not packed and data.dim() == 2
         if alone:
