@@ -66,7 +66,7 @@ def test_results_are_written_where_they_are_wanted(name: str) -> None:
             run(space, call, out=made)
         return
     outs = like(made)
-    back = run(space, call, out=outs)
+    back = run(call_of(name)[0], call, out=outs)  # operands of their own: some are updated in place
     assert same(back, made)
     assert all(a is b for a, b in zip(each(back), each(outs), strict=True))
 

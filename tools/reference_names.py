@@ -35,7 +35,7 @@ SAME = _plans("""
     SmoothQuantLinear Dropout DropoutBackward Random Reduce ReduceBackward Trace Scan ScanBackward
     Concat ConcatBackward Fill Pad PadBackward WriteSlice GumbelSoftmax GumbelSoftmaxBackward Softmax SoftmaxBackward
     Cholesky Sparsemax SparsemaxBackward Histogram Searchsorted Sort SortBackward Topk UniqueConsecutive AdamStep
-    Fp8Cast Fft Irfft Rfft Eig Eigh Qr Svd
+    Fp8Cast Fft Irfft Rfft Eig Eigh Qr Svd CausalConv1d CausalConv1dBackward SelectiveScan SelectiveScanBackward
 """)
 
 ELSEWHERE = {
@@ -61,9 +61,7 @@ ELSEWHERE = {
 }
 
 _ABSENT = {
-    "convolutions": "Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d CausalConv1d "
-                    "CausalConv1dBackward",
-    "state space models": "SelectiveScan SelectiveScanBackward",
+    "convolutions": "Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d",
     "hyper-connections": "HyperConnection",
     "more than one GPU": "RingAttention DistributedAdamStep ColumnParallelLinear RowParallelLinear",
     "images": "AffineGrid GridSample GridSampleBackward Interpolate InterpolateBackward Nms RoiAlign RoiAlignBackward "

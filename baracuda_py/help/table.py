@@ -13,6 +13,7 @@ from .linalg_lu import LINALG_LU
 from .quantized import QUANTIZED
 from .random_table import RANDOM
 from .recurrence import RECURRENCE
+from .recurrent import RECURRENT
 from .signals import SIGNALS
 from .sort import SORT
 from .sounds import SOUNDS
@@ -64,6 +65,7 @@ output, loss = bc.adaptive_log_softmax_with_loss(x, target, head, [(down, up)])"
     **SOUNDS,
     **LINALG_LU,
     **LINALG_FUNCTIONS,
+    **RECURRENT,
     "alpha_dropout": f"{_X}y = bc.alpha_dropout(x, 0.25, seed=7)",
     "array_equal": f"{_X}same = bc.array_equal(x, x)",
     "array_equiv": f"{_X}same = bc.array_equiv(x, x[:1])",

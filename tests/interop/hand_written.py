@@ -16,6 +16,7 @@ from tests.interop.hand_layout import LAYOUT
 from tests.interop.hand_linalg_functions import LINALG_FUNCTIONS
 from tests.interop.hand_linalg_lu import LINALG_LU
 from tests.interop.hand_recurrence import RECURRENCE
+from tests.interop.hand_recurrent import RECURRENT
 from tests.interop.hand_signals import SIGNALS
 from tests.interop.hand_sounds import SOUNDS
 
@@ -552,6 +553,7 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "where": lambda: ([made(3, 4) > 0, made(3, 4), 2.0], {}),
     **LAYOUT,
     **LINALG_LU,
+    **RECURRENT,
     **LINALG_FUNCTIONS,
     "adjust_logits": lambda: ([made(4, 6), np.array([[0, 1], [2, 2], [5, -1], [3, 4]])], {"repetition": 1.5}),
     "ball": lambda: ([3], {"shape": (4,), "like": made(4, 6), "seed": 3}),

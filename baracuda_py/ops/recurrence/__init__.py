@@ -1,0 +1,1 @@
+"""Recurrences over sequences: causal convolutions, state spaces, recurrent networks."""

@@ -37,8 +37,12 @@ from .norm import (
     LayerNorm,
     RMSNorm,
 )  # fmt: skip
+from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 
 __all__ = [
+    "GRU",
+    "LSTM",
+    "RNN",
     "Attention",
     "BCELoss",
     "BCEWithLogitsLoss",
@@ -51,6 +55,7 @@ __all__ = [
     "Embedding",
     "EmbeddingBag",
     "FusedLinearCrossEntropyLoss",
+    "GRUCell",
     "GaussianNLLLoss",
     "GroupNorm",
     "HingeEmbeddingLoss",
@@ -61,6 +66,7 @@ __all__ = [
     "KLDivLoss",
     "KVCache",
     "L1Loss",
+    "LSTMCell",
     "LayerNorm",
     "Linear",
     "MSELoss",
@@ -71,6 +77,7 @@ __all__ = [
     "NLLLoss",
     "PoissonNLLLoss",
     "RMSNorm",
+    "RNNCell",
     "RotaryEmbedding",
     "SmoothL1Loss",
     "SoftMarginLoss",

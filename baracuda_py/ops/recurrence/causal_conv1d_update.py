@@ -1,0 +1,196 @@
+"""causal_conv1d_update: the next elements of a causal convolution; states in slots are moved on in place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import (
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem,
+    Relative, Step, Variant, choice, element, extent, inout, integer, operand, output,
+)  # fmt: skip
+from ...calls.entries import entry
+from ...calls.functional import functional
+from ...core.benchmark import Benchmark
+from ...core.element import INDICES
+from ...core.outputs import each_of
+from ...core.views import shape_of, with_axis, without_axes
+from ...schedules.geometry import grid
+from ..elementwise.unary_formulas import silu
+from .causal_conv import ACTIVATIONS, TAPS, THREADS, activation_name, strides, taps
+
+
+@dataclass(frozen=True, kw_only=True)
+class CausalConv1dUpdateDescriptor(Descriptor):
+    """x has shape (batch, channels, tokens), conv_state (slots, channels, state_len), state_len at least width - 1."""
+
+    batch: int = extent()
+    channels: int = extent()
+    tokens: int = extent()
+    slots: int = extent()
+    state_len: int = extent()
+    width: int = integer(minimum=2, maximum=8)
+    activation: str = choice(ACTIVATIONS, "none")
+    element: ElementKind = element()
+
+    def validate(self) -> None:
+        if self.state_len < self.width - 1:
+            raise InvalidProblemError(f"state_len must be at least width - 1 = {self.width - 1}, got {self.state_len}")
+
+    @property
+    def dense(self) -> bool:
+        """Item b of the batch may have slot b."""
+        return self.slots == self.batch
+
+
+def random_slots(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
+    """For tests: no slot twice, at times none."""
+    places = np.arange(max(desc.slots, shape[0]) + 2) - 1
+    return rng.permutation(places)[: shape[0]]
+
+
+@dataclass(slots=True, kw_only=True)
+class CausalConv1dUpdateArgs(Args):
+    """Any strides. conv_state_indices: the slot of each item, by default its number, where there are as many.
+
+    intermediate_states: the state after each token, of which one is taken where later tokens are rejected.
+    """
+
+    x: Array = operand("batch channels tokens")
+    conv_state: Array = inout("slots channels state_len")
+    weight: Array = operand("channels width")
+    bias: Array | None = operand("channels", optional=True)
+    conv_state_indices: Array | None = operand("batch", element=INDICES[::-1], optional=True, values=random_slots)
+    y: Array = output("batch channels tokens")
+    intermediate_states: Array | None = output("batch tokens channels state_len", optional=True)
+
+
+def reference(
+    desc: CausalConv1dUpdateDescriptor, *, x: Any, conv_state: Any, weight: Any, bias: Any, conv_state_indices: Any,
+    wanted: Any,
+) -> Mapping[str, Any]:  # fmt: skip
+    """NumPy in the dtype x comes in; conv_state is updated in place."""
+    y = np.zeros_like(x)
+    kept = np.zeros((desc.batch, desc.tokens, desc.channels, desc.state_len), x.dtype)
+    slots = range(desc.batch) if conv_state_indices is None else conv_state_indices.tolist()
+    begin = desc.state_len - (desc.width - 1)
+    for b, slot in enumerate(slots):
+        if not 0 <= slot < desc.slots:
+            continue
+        seen = np.concatenate([conv_state[slot], x[b]], -1)
+        with np.errstate(all="ignore"):
+            z = np.zeros_like(x[b]) if bias is None else np.broadcast_to(bias[:, None], x[b].shape)
+            for k in range(desc.width):
+                z = z + weight[:, k, None] * seen[:, begin + k : begin + k + desc.tokens]
+            y[b] = silu(z) if desc.activation == "silu" else z
+        for t in range(desc.tokens):
+            kept[b, t] = seen[:, t + 1 : t + 1 + desc.state_len]
+        conv_state[slot] = seen[:, desc.tokens :]
+    return {"y": y, "conv_state": conv_state, "intermediate_states": kept}
+
+
+PARAMS = Params(
+    "CausalConv1dUpdateParams", x="ptr", conv_state="ptr", weight="ptr", bias="ptr", conv_state_indices="ptr", y="ptr",
+    intermediate_states="ptr", x_strides="i64[3]", y_strides="i64[3]", state_strides="i64[3]", kept_strides="i64[4]",
+    weight_strides="i64[2]", bias_step="i64", index_step="i64", batch="i64", channels="i64", tokens="i64",
+    slots="i64", state_len="i64", width="i32", silu="i32", wide_indices="i32",
+)  # fmt: skip
+
+
+def _geometry(p: Problem) -> Geometry | str:
+    desc, index = p.desc, p.conv_state_indices
+    values = {
+        "x_strides": strides(p.x, 3), "y_strides": strides(p.y, 3), "state_strides": strides(p.conv_state, 3),
+        "kept_strides": strides(p.intermediate_states, 4), "weight_strides": strides(p.weight, 2),
+        "bias_step": strides(p.bias, 1)[0], "index_step": strides(index, 1)[0], "batch": desc.batch,
+        "channels": desc.channels, "tokens": desc.tokens, "slots": desc.slots, "state_len": desc.state_len,
+        "width": desc.width, "silu": desc.activation == "silu",
+        "wide_indices": index is not None and index.element is ElementKind.I64,
+    }  # fmt: skip
+    blocks = -(-desc.batch * desc.channels // THREADS)
+    step = Step("update", grid(blocks), values, {"TAPS": taps(desc)}, THREADS)
+    views = (p.x, p.y, p.conv_state)
+    return Geometry((step,), layout="contiguous" if all(v.dense for v in views) else "strided")
+
+
+class CausalConv1dUpdatePlan(Plan):
+    """y of the next tokens, and conv_state the last state_len elements: causal_conv1d_update of Dao's causal-conv1d.
+
+    x, y (batch, channels, tokens); conv_state (slots, channels, state_len), state_len >= width - 1, the oldest element
+    first, updated in place; weight (channels, width); bias (channels); conv_state_indices (batch), int32 or int64; no
+    slot may stand there twice. The bits are those of `causal_conv1d` of the whole sequence.
+    """
+
+    op = "recurrence.causal_conv1d_update"
+    descriptor = CausalConv1dUpdateDescriptor
+    args = CausalConv1dUpdateArgs
+    reference = staticmethod(reference)
+    value_policy = "an item whose index is no slot has y and intermediate states of 0, and changes no state"
+    variants = (
+        Variant(
+            "channels", _geometry, source="recurrence/causal_conv1d_update.cu",
+            kernels=(Kernel("update", "causal_conv1d_update<{T}, {TAPS}>", PARAMS, {"TAPS": TAPS}, threads=THREADS),),
+            guarantee=Guarantee(Relative(2), batch_invariant=True),
+        ),
+    )  # fmt: skip
+    benchmarks = (
+        Benchmark("256 sequences of 8192 channels bf16, width 4", also=("bias",), batch=256, channels=8192, tokens=1,
+                  slots=256, state_len=3, width=4, activation="silu", element="bfloat16", target=None),
+    )  # fmt: skip
+
+    @staticmethod
+    def case(draw: Any) -> CausalConv1dUpdateDescriptor:
+        width, batch = draw.integer(2, 8), draw.integer(0, 3)
+        return CausalConv1dUpdateDescriptor(
+            batch=batch, channels=draw.sizes(1, 3, 8, 40), tokens=draw.sizes(1, 2, 0, 5, 9), slots=batch,
+            state_len=width - 1 + draw.sizes(0, 1, 4), width=width, activation=draw.choice(ACTIVATIONS),
+            element=draw.element,
+        )  # fmt: skip
+
+    @classmethod
+    def check(cls, desc: CausalConv1dUpdateDescriptor, views: Mapping[str, Any]) -> None:
+        if views.get("conv_state_indices") is None and desc.slots != desc.batch:
+            raise InvalidProblemError(
+                f"conv_state_indices must be given where there are {desc.slots} slots for {desc.batch} sequences"
+            )
+
+
+_update: Any = functional(CausalConv1dUpdatePlan, "causal_conv1d_update")
+
+
+@entry(CausalConv1dUpdatePlan)
+def causal_conv1d_update(
+    x: Array, conv_state: Array, weight: Array, bias: Array | None = None, *, activation: str | None = None,
+    conv_state_indices: Array | None = None, return_intermediate_states: bool = False, out: Any = None,
+    stream: Any = None, preference: Any = None,
+) -> Any:  # fmt: skip
+    """y of the next tokens of each sequence; conv_state is moved on in place (causal_conv1d_update of causal-conv1d).
+
+    x: [batch, channels] of one token, or [batch, channels, tokens]; conv_state: [slots, channels, state_len] with
+    state_len >= width - 1, the oldest element first; weight: [channels, width]; bias: [channels]. conv_state_indices:
+    [batch], the slot of each sequence, none twice; one outside [0, slots) is skipped, and its y is 0. activation: None,
+    "silu" or "swish". With return_intermediate_states the result is (y, states), states [batch, tokens, channels,
+    state_len] after each token: where only some drafted tokens are accepted, the state after the last of them goes back
+    into the slot. There is no gradient.
+    """
+    shape = shape_of(x, "x")
+    if len(shape) not in (2, 3):
+        raise InvalidProblemError(f"x must be [batch, channels] or [batch, channels, tokens], got shape {shape}")
+    one = len(shape) == 2
+    outs = list(each_of(out, 1 + bool(return_intermediate_states)))
+    if one:
+        x = with_axis(x, -1, "x")
+        outs[0] = None if outs[0] is None else with_axis(outs[0], -1, "out")
+    into = None if out is None else tuple(outs) if return_intermediate_states else outs[0]
+    made = _update(
+        x, conv_state, weight, bias, conv_state_indices=conv_state_indices, activation=activation_name(activation),
+        return_intermediate_states=return_intermediate_states, out=into, stream=stream, preference=preference,
+    )  # fmt: skip
+    if out is not None:
+        return out
+    y, *states = made if return_intermediate_states else (made,)
+    y = without_axes(y, {2}, "y") if one else y
+    return (y, *states) if states else y

@@ -1,0 +1,49 @@
+// causal_conv1d_update   a few new elements of each sequence, after a state in its slot, which is moved on in place.
+//
+// A thread has a channel of a sequence; sums begin with the bias and add the oldest element first, as causal_conv1d's.
+#include "recurrence/causal_conv.cuh"
+
+namespace baracuda {
+
+template <class T, int TAPS> BARACUDA_D void causal_conv1d_update(const CausalConv1dUpdateParams& p) {
+  using A = acc_t<T>;
+  const i64 i = (static_cast<i64>(blockIdx.y) * gridDim.x + blockIdx.x) * blockDim.x + threadIdx.x;
+  const i64 c = i % p.channels, b = i / p.channels;
+  if (b >= p.batch) return;
+  i64 slot = b;
+  if (p.conv_state_indices != nullptr) {
+    const i64 at = b * p.index_step;
+    slot = p.wide_indices ? static_cast<const i64*>(p.conv_state_indices)[at]
+                          : static_cast<const i32*>(p.conv_state_indices)[at];
+  }
+  const bool known = slot >= 0 && slot < p.slots;
+  const T* const x = static_cast<const T*>(p.x) + b * p.x_strides[0] + c * p.x_strides[1];
+  T* const y = static_cast<T*>(p.y) + b * p.y_strides[0] + c * p.y_strides[1];
+  T* const state = static_cast<T*>(p.conv_state) + (known ? slot : 0) * p.state_strides[0] + c * p.state_strides[1];
+  T* const kept = static_cast<T*>(p.intermediate_states) + b * p.kept_strides[0] + c * p.kept_strides[2];
+  // Element k of the state followed by the new ones.
+  const auto element = [&](i64 k) {
+    return k < p.state_len ? state[k * p.state_strides[2]] : x[(k - p.state_len) * p.x_strides[2]];
+  };
+  conv::Weights<T, TAPS, 1> weights;
+  weights.load(p, c, true);
+  conv::Past<T, TAPS, 1> past;
+#pragma unroll
+  for (int j = 0; j < TAPS - 1; ++j) {
+    past.v[j][0] = known && j + 1 < p.width ? to_acc(state[(p.state_len - 1 - j) * p.state_strides[2]]) : A(0);
+  }
+  for (i64 t = 0; t < p.tokens; ++t) {
+    const A now[1] = {to_acc(x[t * p.x_strides[2]])};
+    A sum[1];
+    conv::window_sum(p, weights, past, now, sum);
+    y[t * p.y_strides[2]] = from_acc<T>(known ? conv::activated(sum[0], p.silu) : A(0));
+    past.push(now);
+    for (i64 k = 0; p.intermediate_states != nullptr && k < p.state_len; ++k) {
+      kept[t * p.kept_strides[1] + k * p.kept_strides[3]] = known ? element(t + 1 + k) : from_acc<T>(A(0));
+    }
+  }
+  // Each place is written after those before it, and read before that.
+  for (i64 k = 0; known && k < p.state_len; ++k) state[k * p.state_strides[2]] = element(p.tokens + k);
+}
+
+}  // namespace baracuda

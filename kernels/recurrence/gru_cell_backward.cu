@@ -1,0 +1,25 @@
+// gru_cell_backward   the slopes of h' = (1 - z) n + z h, r, z = sigmoid(gates + gates_h), n = tanh(gates + r gates_h)
+//
+// A thread has a unit of an item, whose gates it makes anew.
+#include "recurrence/gru_cell.cuh"
+
+namespace baracuda {
+
+template <class T> BARACUDA_D void gru_cell_backward(const GruCellBackwardParams& p) {
+  using A = acc_t<T>;
+  const cell::Unit u(p);
+  if (!u.mine) return;
+  const cell::Gru<T> s(p, u);
+  const A dh = cell::get<T>(p.dh_next, u.at(p.dh_next_strides));
+  const A dn = dh * (A(1) - s.z) * (A(1) - s.n * s.n);
+  const A dr = dn * s.hidden * (s.r * (A(1) - s.r)), dz = dh * (s.before - s.n) * (s.z * (A(1) - s.z));
+  const A slopes[3] = {dr, dz, dn};
+#pragma unroll
+  for (int k = 0; k < 3; ++k) {
+    cell::put<T>(p.dgates, u.gate(p, p.places[k], p.dgates_strides), slopes[k]);
+    cell::put<T>(p.dgates_h, u.gate(p, p.places[k], p.dgates_h_strides), k == 2 ? dn * s.r : slopes[k]);
+  }
+  cell::put<T>(p.dh, u.at(p.dh_strides), dh * s.z);
+}
+
+}  // namespace baracuda

@@ -1,0 +1,22 @@
+// lstm_cell_backward   the slopes of c' = sigmoid(f) c + sigmoid(i) tanh(g), h = sigmoid(o) tanh(c'), i, f, g, o of gates + gates_h
+//
+// A thread has a unit of an item, whose gates it makes anew.
+#include "recurrence/lstm_cell.cuh"
+
+namespace baracuda {
+
+template <class T> BARACUDA_D void lstm_cell_backward(const LstmCellBackwardParams& p) {
+  using A = acc_t<T>;
+  const cell::Unit u(p);
+  if (!u.mine) return;
+  const cell::Lstm<T> s(p, u);
+  const A dh = cell::maybe<T>(p.dh, u.at(p.dh_strides)), t = math::tanh(s.after);
+  const A dc = math::fma(dh * s.o, A(1) - t * t, cell::maybe<T>(p.dc_next, u.at(p.dc_next_strides)));
+  const A slopes[4] = {dc * s.g * (s.i * (A(1) - s.i)), dc * s.before * (s.f * (A(1) - s.f)),
+                       dc * s.i * (A(1) - s.g * s.g), dh * t * (s.o * (A(1) - s.o))};
+#pragma unroll
+  for (int k = 0; k < 4; ++k) cell::put<T>(p.dgates, u.gate(p, p.places[k], p.dgates_strides), slopes[k]);
+  cell::put<T>(p.dc, u.at(p.dc_strides), dc * s.f);
+}
+
+}  // namespace baracuda

@@ -1,0 +1,171 @@
+#pragma once
+// selective_scan   what the kernels of Mamba's scan share: a thread's channel and states, a tile of time, a sum over states.
+//
+// A group of `lanes` lanes has a channel, each of them NS of its states, n = lane + lanes k. A sum over states adds those
+// of a lane in order, and the lanes as a tree. Time is walked eight steps at a time.
+#include <baracuda/math.cuh>
+#include <baracuda/reduce.cuh>
+#include <baracuda/vector.cuh>
+
+namespace baracuda::selective {
+
+constexpr int steps = 8;
+
+template <bool WIDE, class T> BARACUDA_D Vec<T, steps> tile_at(const void* from, i64 offset, i64 step, i64 left) {
+  const T* const p = static_cast<const T*>(from) + offset;
+  if constexpr (WIDE) return load_vec<T, steps, true>(p, left);
+  else return load_strided<T, steps>(p, step, left);
+}
+template <bool WIDE, class T>
+BARACUDA_D void put_tile(void* to, i64 offset, i64 step, const Vec<T, steps>& x, i64 left) {
+  T* const p = static_cast<T*>(to) + offset;
+  if constexpr (WIDE) store_vec<T, steps, true>(p, x, left);
+  else store_strided(p, step, x, left);
+}
+
+// The sum over a channel's lanes; all lanes of the warp call, and each of the group gets it.
+template <class A> BARACUDA_D A over_lanes(A x, int lanes) {
+  for (int mask = 1; mask < lanes; mask *= 2) x += shuffle_xor(x, mask);
+  return x;
+}
+
+template <class T, int NS> struct Channel {
+  using A = acc_t<T>;
+  i64 b, group, tile, d;
+  int lane, row;  // among the channel's lanes; of the block's channels
+  bool mine;
+  A a[NS], skip, bias;
+
+  template <class P> BARACUDA_D explicit Channel(const P& p) {
+    const i64 block = static_cast<i64>(blockIdx.y) * gridDim.x + blockIdx.x, rest = block / p.tiles;
+    const int i = static_cast<int>(threadIdx.x), rows = static_cast<int>(blockDim.x) / p.lanes;
+    lane = i & (p.lanes - 1), row = i / p.lanes;
+    tile = block % p.tiles, group = rest % p.groups, b = rest / p.groups;
+    const i64 of_group = tile * rows + row;
+    mine = b < p.batch && of_group < p.per_group;
+    d = mine ? group * p.per_group + of_group : 0;
+    if (b >= p.batch) b = 0;
+#pragma unroll
+    for (int k = 0; k < NS; ++k) {
+      a[k] = has(p, k) ? static_cast<const A*>(p.a)[d * p.a_strides[0] + state(p, k) * p.a_strides[1]] : A(0);
+    }
+    skip = mine && p.d != nullptr ? static_cast<const A*>(p.d)[d * p.d_step] : A(0);
+    bias = mine && p.delta_bias != nullptr ? static_cast<const A*>(p.delta_bias)[d * p.bias_step] : A(0);
+  }
+  template <class P> BARACUDA_D int state(const P& p, int k) const { return lane + p.lanes * k; }
+  template <class P> BARACUDA_D bool has(const P& p, int k) const { return mine && state(p, k) < p.states; }
+  // y + d u, where there is a d: without one an infinite u makes no NaN.
+  template <class P> static BARACUDA_D A plus(const P& p, A y, A skip, A u) {
+    return p.d != nullptr ? math::fma(skip, u, y) : y;
+  }
+  template <class P> BARACUDA_D A skipped(const P& p, A y, A u) const { return plus(p, y, skip, u); }
+  // What precedes the first element.
+  template <class P> BARACUDA_D void begin(const P& p, A (&h)[NS]) const {
+#pragma unroll
+    for (int k = 0; k < NS; ++k) {
+      h[k] = has(p, k) && p.initial_state != nullptr
+                 ? static_cast<const A*>(p.initial_state)[b * p.initial_strides[0] + d * p.initial_strides[1] +
+                                                          state(p, k) * p.initial_strides[2]]
+                 : A(0);
+    }
+  }
+};
+
+// Eight steps of the operands. dt is delta after bias and softplus, raw before the latter.
+template <class T, int NS, bool WIDE> struct Tile {
+  using A = acc_t<T>;
+  Vec<A, steps> u, dt, raw;
+  Vec<T, steps> b[NS];
+
+  template <class P> BARACUDA_D void load(const P& p, const Channel<T, NS>& c, i64 t) {
+    const i64 left = c.mine ? p.length - t : 0;
+    u = cast_vec<A>(
+        tile_at<WIDE, T>(p.u, c.b * p.u_strides[0] + c.d * p.u_strides[1] + t * p.u_strides[2], p.u_strides[2], left));
+    raw = cast_vec<A>(tile_at<WIDE, T>(p.delta,
+                                       c.b * p.delta_strides[0] + c.d * p.delta_strides[1] + t * p.delta_strides[2],
+                                       p.delta_strides[2], left));
+#pragma unroll
+    for (int s = 0; s < steps; ++s) {
+      raw[s] += c.bias;
+      dt[s] = p.softplus ? math::softplus(raw[s]) : raw[s];
+    }
+#pragma unroll
+    for (int k = 0; k < NS; ++k) b[k] = of_state(p, c, p.b, p.b_strides, k, t);
+  }
+  template <class P>
+  static BARACUDA_D Vec<T, steps> of_state(const P& p, const Channel<T, NS>& c, const void* from,
+                                           const i64 (&strides)[4], int k, i64 t) {
+    return tile_at<WIDE, T>(from, c.b * strides[0] + c.group * strides[1] + c.state(p, k) * strides[2] + t * strides[3],
+                            strides[3], c.has(p, k) ? p.length - t : 0);
+  }
+  // h after step s; decay: exp(dt a).
+  BARACUDA_D void advance(const Channel<T, NS>& c, int s, A (&h)[NS], A (&decay)[NS]) const {
+    const A input = dt[s] * u[s];
+#pragma unroll
+    for (int k = 0; k < NS; ++k) {
+      decay[k] = math::exp(dt[s] * c.a[k]);
+      h[k] = math::fma(decay[k], h[k], input * to_acc(b[k][s]));
+    }
+  }
+};
+
+// y, the last state, and (for the gradient) the state before every `interval`-th step.
+template <class T, int NS, bool WIDE, class P> BARACUDA_D void scan(const P& p, int interval) {
+  using A = acc_t<T>;
+  const Channel<T, NS> c(p);
+  A h[NS], decay[NS];
+  c.begin(p, h);
+  for (i64 t = 0; t < p.length; t += steps) {
+    if (p.checkpoints != nullptr && t % interval == 0) {
+#pragma unroll
+      for (int k = 0; k < NS; ++k) {
+        const i64 at = ((c.b * p.dim + c.d) * p.chunks + t / interval) * p.states + c.state(p, k);
+        if (c.has(p, k)) static_cast<A*>(p.checkpoints)[at] = h[k];
+      }
+    }
+    Tile<T, NS, WIDE> in;
+    in.load(p, c, t);
+    if (p.y == nullptr) {
+#pragma unroll
+      for (int s = 0; s < steps; ++s) {
+        if (t + s < p.length) in.advance(c, s, h, decay);
+      }
+      continue;
+    }
+    Vec<T, steps> out_of[NS];
+#pragma unroll
+    for (int k = 0; k < NS; ++k) out_of[k] = in.of_state(p, c, p.c, p.c_strides, k, t);
+    Vec<A, steps> y;
+#pragma unroll
+    for (int s = 0; s < steps; ++s) {
+      y[s] = A(0);
+      if (t + s < p.length) {
+        in.advance(c, s, h, decay);
+#pragma unroll
+        for (int k = 0; k < NS; ++k) {
+          if (c.has(p, k)) y[s] = math::fma(h[k], to_acc(out_of[k][s]), y[s]);
+        }
+      }
+    }
+#pragma unroll
+    for (int s = 0; s < steps; ++s) y[s] = c.skipped(p, over_lanes(y[s], p.lanes), in.u[s]);
+    if (!c.mine || c.lane != 0) continue;
+    const i64 left = p.length - t;
+    if (p.z != nullptr) {
+      const Vec<A, steps> z = cast_vec<A>(tile_at<WIDE, T>(
+          p.z, c.b * p.z_strides[0] + c.d * p.z_strides[1] + t * p.z_strides[2], p.z_strides[2], left));
+#pragma unroll
+      for (int s = 0; s < steps; ++s) y[s] *= z[s] / (A(1) + math::exp(-z[s]));
+    }
+    put_tile<WIDE, T>(p.y, c.b * p.y_strides[0] + c.d * p.y_strides[1] + t * p.y_strides[2], p.y_strides[2],
+                      cast_vec<T>(y), left);
+  }
+  if (p.last_state == nullptr) return;
+#pragma unroll
+  for (int k = 0; k < NS; ++k) {
+    const i64 at = c.b * p.last_strides[0] + c.d * p.last_strides[1] + c.state(p, k) * p.last_strides[2];
+    if (c.has(p, k)) static_cast<A*>(p.last_state)[at] = h[k];
+  }
+}
+
+}  // namespace baracuda::selective

@@ -1,0 +1,210 @@
+// selective_scan_backward   with g = ∂L/∂h from the end: g = dy c + exp(dt a)' g', du = Σ_n g dt b + dy d, and so on.
+//
+// `states` walks forward and leaves the state before every scan_interval-th step. `slopes` takes these intervals from the
+// last to the first: it makes the states before each tile anew, then those of a tile, and walks the tile back. Parts of
+// the gradients of b and c are added over the channels of a block in order, and over blocks by `fold_inputs` in order;
+// those of a, d and delta_bias over time from the end, and over the batch by `fold_channels` in order.
+#include "recurrence/selective_scan.cuh"
+
+namespace baracuda {
+
+template <class T, int NS, bool WIDE> BARACUDA_D void selective_scan_states(const SelectiveScanBackwardParams& p) {
+  selective::scan<T, NS, WIDE>(p, scan_interval);
+}
+
+namespace selective {
+
+constexpr int pitch = steps + 1;  // of a state's slopes in shared memory
+
+// Adds what the block's channels hold, and leaves it as the block's part: [batch, groups, tiles, states, length].
+template <class T, int NS, class P, class C, class A>
+BARACUDA_D void add_channels(const P& p, const C& c, const A* held, void* parts, i64 t) {
+  const int width = p.lanes * NS * pitch, rows = scan_threads / p.lanes;
+  __syncthreads();
+  for (int i = threadIdx.x; i < p.lanes * NS * steps; i += scan_threads) {
+    const int n = i / steps, s = i % steps;
+    if (n >= p.states || t + s >= p.length) continue;
+    A sum = A(0);
+    for (int r = 0; r < rows; ++r) sum += held[r * width + n * pitch + s];
+    static_cast<A*>(parts)[(((c.b * p.groups + c.group) * p.tiles + c.tile) * p.states + n) * p.length + t + s] = sum;
+  }
+  __syncthreads();
+}
+
+}  // namespace selective
+
+template <class T, int NS, bool WIDE> BARACUDA_D void selective_scan_slopes(const SelectiveScanBackwardParams& p) {
+  using namespace selective;
+  using A = acc_t<T>;
+  constexpr int tiles = scan_interval / steps;
+  A* const held = dynamic_smem<A>();                   // slopes of b or c: [channel][state][step]
+  A* const before = held + scan_threads * NS * pitch;  // the states before the tiles of an interval
+  const Channel<T, NS> c(p);
+  A* const own = held + c.row * p.lanes * NS * pitch;
+  A g[NS], da[NS], dskip = A(0), dbias = A(0);
+#pragma unroll
+  for (int k = 0; k < NS; ++k) {
+    da[k] = A(0);
+    g[k] =
+        c.has(p, k) && p.dlast_state != nullptr
+            ? static_cast<const A*>(
+                  p.dlast_state)[c.b * p.last_strides[0] + c.d * p.last_strides[1] + c.state(p, k) * p.last_strides[2]]
+            : A(0);
+  }
+  for (i64 chunk = p.chunks - 1; chunk >= 0; --chunk) {
+    const i64 first = chunk * scan_interval;
+    const int count = static_cast<int>(min<i64>(tiles, div_up(p.length - first, static_cast<i64>(steps))));
+    A h[NS];
+#pragma unroll
+    for (int k = 0; k < NS; ++k) {
+      const i64 at = ((c.b * p.dim + c.d) * p.chunks + chunk) * p.states + c.state(p, k);
+      h[k] = c.has(p, k) ? static_cast<const A*>(p.checkpoints)[at] : A(0);
+    }
+    for (int tile = 0; tile < count; ++tile) {
+#pragma unroll
+      for (int k = 0; k < NS; ++k) before[(tile * NS + k) * scan_threads + threadIdx.x] = h[k];
+      if (tile + 1 == count) break;
+      Tile<T, NS, WIDE> in;
+      in.load(p, c, first + tile * steps);
+      A decay[NS];
+#pragma unroll
+      for (int s = 0; s < steps; ++s) in.advance(c, s, h, decay);
+    }
+    for (int tile = count - 1; tile >= 0; --tile) {
+      const i64 t = first + tile * steps, left = c.mine ? p.length - t : 0;
+      Tile<T, NS, WIDE> in;
+      in.load(p, c, t);
+      Vec<T, steps> out_of[NS];
+      A states[steps + 1][NS], decay[steps][NS];
+#pragma unroll
+      for (int k = 0; k < NS; ++k) {
+        out_of[k] = in.of_state(p, c, p.c, p.c_strides, k, t);
+        states[0][k] = before[(tile * NS + k) * scan_threads + threadIdx.x];
+      }
+      Vec<A, steps> dy = cast_vec<A>(tile_at<WIDE, T>(
+          p.dy, c.b * p.dy_strides[0] + c.d * p.dy_strides[1] + t * p.dy_strides[2], p.dy_strides[2], left));
+      Vec<A, steps> y;
+#pragma unroll
+      for (int s = 0; s < steps; ++s) {
+        y[s] = A(0);
+#pragma unroll
+        for (int k = 0; k < NS; ++k) states[s + 1][k] = states[s][k], decay[s][k] = A(1);
+        if (t + s < p.length) {
+          in.advance(c, s, states[s + 1], decay[s]);
+#pragma unroll
+          for (int k = 0; k < NS; ++k) {
+            if (c.has(p, k)) y[s] = math::fma(states[s + 1][k], to_acc(out_of[k][s]), y[s]);
+          }
+        }
+      }
+      if (p.z != nullptr) {
+        const Vec<A, steps> z = cast_vec<A>(tile_at<WIDE, T>(
+            p.z, c.b * p.z_strides[0] + c.d * p.z_strides[1] + t * p.z_strides[2], p.z_strides[2], left));
+        Vec<A, steps> dz;
+#pragma unroll
+        for (int s = 0; s < steps; ++s) {
+          const A gate = A(1) / (A(1) + math::exp(-z[s]));
+          y[s] = c.skipped(p, over_lanes(y[s], p.lanes), in.u[s]);
+          dz[s] = dy[s] * y[s] * (gate * math::fma(z[s], A(1) - gate, A(1)));
+          dy[s] = t + s < p.length ? dy[s] * (z[s] * gate) : A(0);
+        }
+        if (p.dz != nullptr && c.mine && c.lane == 0) {
+          put_tile<WIDE, T>(p.dz, c.b * p.dz_strides[0] + c.d * p.dz_strides[1] + t * p.dz_strides[2], p.dz_strides[2],
+                            cast_vec<T>(dz), left);
+        }
+      }
+      Vec<A, steps> du, ddelta;
+#pragma unroll
+      for (int s = steps - 1; s >= 0; --s) {
+        A slope_u = A(0), slope_dt = A(0);
+        const bool there = t + s < p.length;
+#pragma unroll
+        for (int k = 0; k < NS; ++k) {
+          A db = A(0);
+          if (there && c.has(p, k)) {
+            const A b = to_acc(in.b[k][s]);
+            g[k] = math::fma(dy[s], to_acc(out_of[k][s]), g[k]);
+            db = g[k] * (in.dt[s] * in.u[s]);
+            const A past = g[k] * (states[s][k] * decay[s][k]);
+            da[k] = math::fma(past, in.dt[s], da[k]);
+            slope_u = math::fma(g[k], in.dt[s] * b, slope_u);
+            slope_dt += math::fma(g[k], b * in.u[s], past * c.a[k]);
+            g[k] *= decay[s][k];
+          }
+          own[c.state(p, k) * pitch + s] = db;
+        }
+        du[s] = c.skipped(p, over_lanes(slope_u, p.lanes), dy[s]);
+        ddelta[s] = over_lanes(slope_dt, p.lanes);
+        if (p.softplus) ddelta[s] = ddelta[s] / (A(1) + math::exp(-in.raw[s]));
+        if (there) dskip = math::fma(dy[s], in.u[s], dskip), dbias += ddelta[s];
+      }
+      if (c.mine && c.lane == 0) {
+        if (p.du != nullptr) {
+          put_tile<WIDE, T>(p.du, c.b * p.du_strides[0] + c.d * p.du_strides[1] + t * p.du_strides[2], p.du_strides[2],
+                            cast_vec<T>(du), left);
+        }
+        if (p.ddelta != nullptr) {
+          put_tile<WIDE, T>(p.ddelta, c.b * p.ddelta_strides[0] + c.d * p.ddelta_strides[1] + t * p.ddelta_strides[2],
+                            p.ddelta_strides[2], cast_vec<T>(ddelta), left);
+        }
+      }
+      if (p.b_parts != nullptr) add_channels<T, NS>(p, c, held, p.b_parts, t);
+      if (p.c_parts == nullptr) continue;
+#pragma unroll
+      for (int s = 0; s < steps; ++s) {
+#pragma unroll
+        for (int k = 0; k < NS; ++k) {
+          own[c.state(p, k) * pitch + s] = c.has(p, k) && t + s < p.length ? dy[s] * states[s + 1][k] : A(0);
+        }
+      }
+      add_channels<T, NS>(p, c, held, p.c_parts, t);
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < NS; ++k) {
+    if (!c.has(p, k)) continue;
+    const int n = c.state(p, k);
+    if (p.a_parts != nullptr) static_cast<A*>(p.a_parts)[(c.b * p.dim + c.d) * (p.states + 2) + n] = da[k];
+    if (p.dinitial_state != nullptr) {
+      static_cast<A*>(
+          p.dinitial_state)[c.b * p.initial_strides[0] + c.d * p.initial_strides[1] + n * p.initial_strides[2]] = g[k];
+    }
+  }
+  if (c.mine && c.lane == 0 && p.a_parts != nullptr) {
+    A* const last = static_cast<A*>(p.a_parts) + (c.b * p.dim + c.d) * (p.states + 2) + p.states;
+    last[0] = dskip, last[1] = dbias;
+  }
+}
+
+// dB or dC[b, group, n, t] from the blocks' parts.
+template <class T> BARACUDA_D void selective_scan_fold_inputs(const SelectiveScanFoldParams& p) {
+  using A = acc_t<T>;
+  const i64 i = (static_cast<i64>(blockIdx.y) * gridDim.x + blockIdx.x) * blockDim.x + threadIdx.x;
+  const i64 t = i % p.length, n = i / p.length % p.states, rest = i / p.length / p.states;
+  const i64 group = rest % p.groups, b = rest / p.groups;
+  if (b >= p.batch) return;
+  const A* const parts = static_cast<const A*>(p.parts) + (rest * p.tiles * p.states + n) * p.length + t;
+  A sum = A(0);
+  for (i64 k = 0; k < p.tiles; ++k) sum += parts[k * p.states * p.length];
+  static_cast<T*>(p.to)[b * p.strides[0] + group * p.strides[1] + n * p.strides[2] + t * p.strides[3]] =
+      from_acc<T>(sum);
+}
+
+// dA[d, n], dD[d] and ddelta_bias[d] of the parts of each item of the batch.
+template <class T> BARACUDA_D void selective_scan_fold_channels(const SelectiveScanBackwardParams& p) {
+  using A = acc_t<T>;
+  const i64 i = (static_cast<i64>(blockIdx.y) * gridDim.x + blockIdx.x) * blockDim.x + threadIdx.x;
+  const i64 n = i % (p.states + 2), d = i / (p.states + 2);
+  if (d >= p.dim) return;
+  A sum = A(0);
+  for (i64 b = 0; b < p.batch; ++b) sum += static_cast<const A*>(p.a_parts)[b * p.dim * (p.states + 2) + i];
+  if (n < p.states) {
+    if (p.da != nullptr) static_cast<A*>(p.da)[d * p.da_strides[0] + n * p.da_strides[1]] = sum;
+  } else if (n == p.states) {
+    if (p.dd != nullptr) static_cast<A*>(p.dd)[d * p.dd_step] = sum;
+  } else if (p.ddelta_bias != nullptr) {
+    static_cast<A*>(p.ddelta_bias)[d * p.dbias_step] = sum;
+  }
+}
+
+}  // namespace baracuda
