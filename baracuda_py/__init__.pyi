@@ -229,6 +229,13 @@ from .ops.attention.sparse.sdpa_variable_block_sparse import SdpaVariableBlockSp
 from .ops.attention.sparse.sdpa_variable_block_sparse_backward import SdpaVariableBlockSparseBackwardArgs as SdpaVariableBlockSparseBackwardArgs
 from .ops.attention.sparse.sdpa_variable_block_sparse_backward import SdpaVariableBlockSparseBackwardDescriptor as _SdpaVariableBlockSparseBackwardDescriptor
 from .ops.attention.sparse.sdpa_variable_block_sparse_backward import SdpaVariableBlockSparseBackwardPlan as SdpaVariableBlockSparseBackwardPlan
+# ops.conv
+from .ops.conv.conv import ConvArgs as ConvArgs
+from .ops.conv.conv import ConvDescriptor as _ConvDescriptor
+from .ops.conv.conv import ConvPlan as ConvPlan
+from .ops.conv.conv_backward import ConvBackwardArgs as ConvBackwardArgs
+from .ops.conv.conv_backward import ConvBackwardDescriptor as _ConvBackwardDescriptor
+from .ops.conv.conv_backward import ConvBackwardPlan as ConvBackwardPlan
 # ops.elementwise
 from .ops.elementwise.affine import AffineArgs as AffineArgs
 from .ops.elementwise.affine import AffineDescriptor as _AffineDescriptor
@@ -2175,6 +2182,20 @@ def triangle_multiplication(a: Array, b: Array, direction: str = 'outgoing', *, 
     """z[i, j, c] = Σ_k a[i, k, c] b[j, k, c], or 'incoming' Σ_k a[k, i, c] b[k, j, c], of edges of pairs [*, N, N, C]."""
 def triangle_multiplicative_update(x: Array, p_in_weight: Array, g_in_weight: Array, p_out_weight: Array, g_out_weight: Array, direction: str = 'outgoing', *, mask: Array | None = None, norm_in_weight: Array | None = None, norm_in_bias: Array | None = None, norm_out_weight: Array | None = None, norm_out_bias: Array | None = None, p_in_bias: Array | None = None, g_in_bias: Array | None = None, p_out_bias: Array | None = None, g_out_bias: Array | None = None, eps: float = 1e-05, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The triangle update of pairs x [*, N, N, C] by multiplication (Jumper et al. 2021, algorithms 11 and 12)."""
+# ops.conv
+class ConvBackwardDescriptor(_ConvBackwardDescriptor):
+    """The fields of `ConvDescriptor`."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], filter_shape: SupportsIndex | Sequence[SupportsIndex], stride: SupportsIndex | Sequence[SupportsIndex] = 1, padding: SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, input_dilation: SupportsIndex | Sequence[SupportsIndex] = 1, groups: SupportsIndex = 1, transposed: bool = False, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', element: DType) -> None: ...
+class ConvDescriptor(_ConvDescriptor):
+    """x has `shape`, [*batch, in_channels, *spatial], and w `filter_shape`, [out_channels, in_channels / groups, *kernel]."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], filter_shape: SupportsIndex | Sequence[SupportsIndex], stride: SupportsIndex | Sequence[SupportsIndex] = 1, padding: SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, input_dilation: SupportsIndex | Sequence[SupportsIndex] = 1, groups: SupportsIndex = 1, transposed: bool = False, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', element: DType) -> None: ...
+@overload
+def conv(x: A, w: Array, bias: Array | None = None, z: Array | None = None, *, shape: int | Sequence[int] = ..., filter_shape: int | Sequence[int] = ..., stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, input_dilation: int | Sequence[int] = 1, groups: int = 1, transposed: bool = False, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', return_pre: Literal[False] = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A: ...
+@overload
+def conv(x: Array, w: Array, bias: Array | None = None, z: Array | None = None, *, shape: int | Sequence[int] = ..., filter_shape: int | Sequence[int] = ..., stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, input_dilation: int | Sequence[int] = 1, groups: int = 1, transposed: bool = False, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', return_pre: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[n, o, p] = act(bias[o] + z[n, o, p] + Σ_k Σ_c x̂[n, c, stride p - padding + dilation k] w[o, c, k])."""
+def conv_backward(dy: Array, x: Array, w: Array, pre: Array | None = None, *, shape: int | Sequence[int] = ..., filter_shape: int | Sequence[int] = ..., stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, input_dilation: int | Sequence[int] = 1, groups: int = 1, transposed: bool = False, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', return_dx: bool = True, return_dw: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx, dw and dbias of `ConvPlan`, of which each may be None and is then free."""
 # ops.elementwise
 class AffineDescriptor(_AffineDescriptor):
     """x and y have shape `shape`."""

@@ -596,6 +596,15 @@ _BY_FAMILY = {
     "triangle_attention": "ops.attention.dense.triangle",
     "triangle_multiplication": "ops.attention.dense.triangle",
     "triangle_multiplicative_update": "ops.attention.dense.triangle",
+    # ops.conv
+    "ConvArgs": "ops.conv.conv",
+    "ConvBackwardArgs": "ops.conv.conv_backward",
+    "ConvBackwardDescriptor": "ops.conv.conv_backward",
+    "ConvBackwardPlan": "ops.conv.conv_backward",
+    "ConvDescriptor": "ops.conv.conv",
+    "ConvPlan": "ops.conv.conv",
+    "conv": "ops.conv.conv",
+    "conv_backward": "ops.conv.conv_backward",
     # ops.elementwise
     "AffineArgs": "ops.elementwise.affine",
     "AffineDescriptor": "ops.elementwise.affine",

@@ -79,6 +79,9 @@ from baracuda_py import sliding_tile_attention as sliding_tile_attention
 from baracuda_py import triangle_attention as triangle_attention
 from baracuda_py import triangle_multiplication as triangle_multiplication
 from baracuda_py import triangle_multiplicative_update as triangle_multiplicative_update
+# ops.conv
+from baracuda_py import conv as conv
+from baracuda_py import conv_backward as conv_backward
 # ops.elementwise
 from baracuda_py import abs as abs
 from baracuda_py import abs_backward as abs_backward

@@ -1,0 +1,340 @@
+"""Convolutions as products of windows and a filter, which nothing stores (kernels/conv).
+
+One form serves a convolution, its transposed one and the gradient of its input, which differ in numbers alone: the input
+is spread by `input_dilation`, windows lie `stride` apart, and a filter that is `transposed` is read backwards with its
+channels exchanged. Tensor cores read channels last in pieces of 16 bytes; what lies otherwise is packed so into the
+workspace first. k is (axes of the window, channels) in every design.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..core.element import ElementKind
+from ..core.memo import cached_property
+from ..core.params import Params
+from ..core.tensor import AXES, View, merge_axes, pad
+from ..core.variant import Geometry, Kernel, Problem, Step, aligned
+from .gemm import ACTIVATIONS, EPILOGUE, MMA_SLAB, MMA_SLICE, MMA_STAGES, MMA_THREADS, MMA_TILE, dense
+from .products import Place
+from .window import Three, three
+
+THREADS, SIMT = 256, 64
+Six = tuple[int, ...]  # strides of batch, group, channel and three spatial axes; of a filter group, output, channel, …
+
+PARAMS = Params(
+    "ConvParams", x="ptr", w="ptr", bias="ptr", z="ptr", y="ptr", pre="ptr", parts="ptr", rows="i64", cols="i64",
+    channels="i64", taps="i64", groups="i64", split_rows="i64", in_extent="i64[3]", out_extent="i64[3]",
+    kernel="i64[3]", stride="i64[3]", padding="i64[3]", dilation="i64[3]", input_dilation="i64[3]", x_steps="i64[6]",
+    w_steps="i64[6]", y_steps="i64[3][6]", w_start="i64", bias_step="i64", activation="i32", wide="i32",
+    channels_inner="i32", **EPILOGUE, **MMA_TILE,
+)  # fmt: skip
+PACK_PARAMS = Params(
+    "ConvPackParams", **{"from": "ptr"}, pre="ptr", to="ptr", count="i64", pitch="i64", channels="i64", start="i64",
+    shape=f"i64[{AXES}]", steps=f"i64[2][{AXES}]", channel_step="i64[2]", rank="i32", activation="i32", down="i32",
+    Activation=ACTIVATIONS,
+)  # fmt: skip
+MERGE_PARAMS = Params(
+    "ConvMergeParams", parts="ptr", to="ptr", groups="i64", cols="i64", taps="i64", channels="i64", kept="i64",
+    splits="i64", kernel="i64[3]", w_steps="i64[6]", w_start="i64",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """The numbers of a convolution: x̂ [batch, groups · channels, …] → [batch, groups · cols, …]."""
+
+    batch: int
+    groups: int
+    channels: int
+    cols: int
+    in_extent: Three
+    out_extent: Three
+    kernel: Three
+    stride: Three
+    padding: Three  # before x̂, negative where it is cut
+    dilation: Three
+    input_dilation: Three
+    transposed: bool
+
+    @cached_property
+    def rows(self) -> int:
+        """Places of the result."""
+        return self.batch * math.prod(self.out_extent)
+
+    @property
+    def taps(self) -> int:
+        """Places of a window."""
+        return math.prod(self.kernel)
+
+    @property
+    def turned(self) -> Convolution:
+        """Of the result's gradient, what gives that of x."""
+        padding = [(k - 1) * d - p for k, d, p in zip(self.kernel, self.dilation, self.padding, strict=True)]
+        return replace(
+            self, channels=self.cols, cols=self.channels, in_extent=self.out_extent, out_extent=self.in_extent,
+            stride=self.input_dilation, input_dilation=self.stride, padding=tuple(padding),
+            transposed=not self.transposed,
+        )  # fmt: skip
+
+    @property
+    def few(self) -> bool:
+        """Whether groups are too narrow for tiles: what is told by the descriptor alone."""
+        return self.groups > 1 and self.cols <= 8 and self.channels <= 8
+
+    @property
+    def short(self) -> bool:
+        """Whether places, with windows around them, stay below 2^29."""
+        places = zip(
+            self.in_extent, self.out_extent, self.kernel, self.stride, self.padding, self.dilation, self.input_dilation,
+            strict=True,
+        )  # fmt: skip
+        return all(max(n * e, (m - 1) * s + k * d + abs(p)) < 2**29 for n, m, k, s, p, d, e in places)
+
+    def values(self) -> dict[str, Any]:
+        """Fields of `PARAMS`."""
+        return {
+            "rows": self.rows, "cols": self.cols, "channels": self.channels, "taps": self.taps, "groups": self.groups,
+            "split_rows": 0, "in_extent": self.in_extent, "out_extent": self.out_extent, "kernel": self.kernel,
+            "stride": self.stride, "padding": self.padding, "dilation": self.dilation,
+            "input_dilation": self.input_dilation, "w_start": 0, "bias_step": 0, "activation": 0, "wide": 0,
+            "channels_inner": 0, "x": "@null", "w": "@null", "bias": "@null", "z": "@null", "y": "@null",
+            "pre": "@null", "parts": "@null", "x_steps": (0,) * 6, "w_steps": (0,) * 6, "y_steps": [(0,) * 6] * 3,
+        }  # fmt: skip
+
+
+def convolution_of(desc: Any) -> Convolution:
+    """The numbers of a descriptor of `ConvPlan` or its gradients."""
+    return Convolution(
+        math.prod(desc.batch_shape), desc.groups, desc.in_channels // desc.groups, desc.out_channels // desc.groups,
+        three(desc.in_shape, 1), three(desc.spatial_shape, 1), three(desc.kernel_size, 1), three(desc.stride, 1),
+        three([before for before, _ in desc.padding], 0), three(desc.dilation, 1), three(desc.input_dilation, 1),
+        desc.transposed,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Field:
+    """An operand [batch, groups · channels, …]: where it is and its strides."""
+
+    place: Place
+    steps: Six
+    aligned: bool  # to 16 bytes
+
+    def pieces(self, extents: Sequence[int], channels: int, each: int) -> bool:
+        """Whether channels lie together in whole pieces of `each`; extents: batch, groups and three axes."""
+        outer = zip((*self.steps[:2], *self.steps[3:]), extents, strict=True)
+        together = self.steps[2] == 1 or channels == 1
+        return self.aligned and together and channels % each == 0 and all(s % each == 0 for s, n in outer if n > 1)
+
+
+def field_of(name: str, view: View, rank: int, channels: int) -> Field:
+    """An operand of a plan, whose groups have `channels`."""
+    strides = [0 if n == 1 else s for n, s in zip(view.shape, view.strides, strict=True)]
+    batch = strides[0] if len(strides) > rank + 1 else 0
+    step = view.strides[-rank - 1] if view.shape[-rank - 1] > 1 else 1
+    return Field(
+        Place(name), (batch, step * channels, step, *three(strides[len(strides) - rank :], 0)), view.ptr % 16 == 0
+    )
+
+
+def filter_steps(view: View, conv: Convolution) -> tuple[Six, int]:
+    """Strides of a filter, and where its first place is, as a convolution reads or a gradient writes it."""
+    first, second, *places = view.strides
+    own = three(places, 0)
+    if not conv.transposed:
+        return (conv.cols * first, first, second, *own), 0
+    start = sum((k - 1) * s for k, s in zip(conv.kernel, own, strict=True))
+    return (conv.channels * first, second, first, *(-s for s in own)), start
+
+
+PACK = Kernel("pack", "conv_pack<{T}>", PACK_PARAMS, source="conv/pack.cu", shared="conv")
+MERGE = Kernel("merge", "conv_merge<{T}>", MERGE_PARAMS, source="conv/merge.cu", shared="conv")
+_SOURCE = "conv/implicit.cu"
+MMA = Kernel(
+    "mma", "conv_mma<{T}, {SIZE}, {SPREAD}>", PARAMS, {"SIZE": (128, 64), "SPREAD": (False, True)}, threads=MMA_THREADS,
+    min_blocks=2, source=_SOURCE, shared="conv",
+)  # fmt: skip
+SIMT_KERNEL = Kernel("simt", "conv_simt<{T}>", PARAMS, min_blocks=2, source=_SOURCE, shared="conv")
+DIRECT = Kernel("direct", "conv_direct<{T}>", PARAMS, source=_SOURCE, shared="conv")
+MMA_KERNELS, SIMT_KERNELS = (MMA, PACK), (SIMT_KERNEL, DIRECT)
+
+
+def ring_bytes(size: int) -> int:
+    """Bytes of a block's ring, or of what warps put the sums in at the end, where that is more."""
+    return max(MMA_STAGES[size] * 2 * size * MMA_SLICE, MMA_THREADS // 32 * MMA_SLAB * (size // 2 + 8) * 4)
+
+
+def tiles(conv: Convolution, size: int) -> int:
+    """Blocks of a launch with tiles of `size`."""
+    return int(conv.groups * -(-conv.rows // size) * -(-conv.cols // size))
+
+
+class Launches:
+    """Collects the steps and the workspace of a problem."""
+
+    def __init__(self, p: Problem) -> None:
+        self.p, self.steps, self.used = p, list[Step](), 0
+        self.element: ElementKind = p.desc.element
+        self.each = 16 // self.element.itemsize
+
+    def geometry(self) -> Geometry:
+        """All of them."""
+        return Geometry(tuple(self.steps), self.used, "contiguous" if dense(self.p) else "strided")
+
+    def reserve(self, nbytes: int) -> Place:
+        """Room in the workspace."""
+        place = Place("@workspace", self.used)
+        self.used += aligned(nbytes)
+        return place
+
+    def packed(
+        self, place: Place, shape: Sequence[int], steps: Sequence[int], channels: int, step: int, start: int = 0,
+        through: tuple[str, Sequence[int], int] | None = None,
+    ) -> tuple[Place, int]:  # fmt: skip
+        """A copy [*shape, channels] with zeros behind the channels, and its pitch.
+
+        through: the operand that the activation had, its strides and that of its channels, where the copy is a gradient
+        that has gone through the activation.
+        """
+        pitch, count = -(-channels // self.each) * self.each, math.prod(shape)
+        to = self.reserve(count * pitch * self.element.itemsize)
+        name, others, other = through or ("@null", (0,) * len(shape), 0)
+        merged, strides = merge_axes(tuple(shape), [tuple(steps), tuple(others)])
+        params = {
+            "from": place.slot, "pre": name, "to": to.slot if self.used else "@null", "count": count, "pitch": pitch,
+            "channels": channels, "start": start, "shape": pad(merged), "steps": [pad(s) for s in strides],
+            "channel_step": (step, other), "rank": len(merged), "down": step != 1,
+            "activation": ACTIVATIONS.index(self.p.desc.activation) if through else 0,
+        }  # fmt: skip
+        blocks = -(-count * (pitch // self.each) // THREADS)
+        if blocks:
+            params["to"] = ("@workspace", to.offset)
+            self.steps.append(Step("pack", (blocks, 1, 1), params, {}, THREADS))
+        return to, pitch
+
+    def packed_field(self, field: Field, conv: Convolution, through: tuple[str, Six] | None = None) -> Field:
+        """An input of a convolution, packed."""
+        shape = (conv.batch, *conv.in_extent, conv.groups)
+
+        def outer(steps: Six) -> tuple[int, ...]:
+            return (steps[0], *steps[3:], steps[1])
+
+        given = None if through is None else (through[0], outer(through[1]), through[1][2])
+        place, pitch = self.packed(
+            field.place, shape, outer(field.steps), conv.channels, field.steps[2], through=given
+        )
+        wide = conv.groups * pitch
+        _, b, c = conv.in_extent
+        return Field(place, (wide * math.prod(conv.in_extent), pitch, 1, b * c * wide, c * wide, wide), True)
+
+    def ready(self, field: Field, conv: Convolution) -> Field:
+        """An input as tensor cores read it: itself, or packed."""
+        extents = (conv.batch, conv.groups, *conv.in_extent)
+        return field if field.pieces(extents, conv.channels, self.each) else self.packed_field(field, conv)
+
+    def filter(self, view: View, conv: Convolution) -> tuple[Place, Six]:
+        """A filter as tensor cores read it, [group][output][k]."""
+        steps, start = filter_steps(view, conv)
+        a, b, c = conv.kernel
+        lines = (conv.channels * b * c, conv.channels * c, conv.channels)
+        dense_k = all(n == 1 or s == m for n, s, m in zip(conv.kernel, steps[3:], lines, strict=True))
+        outer = ((conv.groups, steps[0]), (conv.cols, steps[1]))
+        whole = conv.channels % self.each == 0 and all(n == 1 or s % self.each == 0 for n, s in outer)
+        if not start and dense_k and whole and view.ptr % 16 == 0 and (steps[2] == 1 or conv.channels == 1):
+            return Place("w"), steps
+        shape = (conv.groups, conv.cols, a, b, c)
+        place, pitch = self.packed(Place("w"), shape, (*steps[:2], *steps[3:]), conv.channels, steps[2], start)
+        each = conv.taps * pitch
+        return place, (conv.cols * each, each, 1, b * c * pitch, c * pitch, pitch)
+
+    def product(self, conv: Convolution, x: Field, w: View, values: Mapping[str, Any]) -> str | None:
+        """The convolution on tensor cores; values: fields of the epilogue. A string says why not."""
+        if conv.few:
+            return "groups of few channels are for threads"
+        if not conv.short or conv.taps * conv.channels >= 2**30:
+            return "places need more than 32 bits"
+        if not conv.rows or not conv.cols:
+            return None
+        if not conv.channels or not math.prod(conv.in_extent):
+            return "the sums are empty"
+        size = 128 if tiles(conv, 128) >= self.p.device.sms else 64
+        if (blocks := tiles(conv, size)) >= 2**31:
+            return f"needs {blocks} blocks, a grid has 2**31 - 1"
+        place, steps = self.filter(w, conv)
+        x = self.ready(x, conv)
+        each = self.each
+        params = conv.values() | {
+            "x": x.place.slot, "x_steps": x.steps, "w": place.slot, "w_steps": steps,
+            "channels": -(-conv.channels // each) * each, **values,
+        }  # fmt: skip
+        axes = {"SIZE": size, "SPREAD": conv.input_dilation != (1, 1, 1)}
+        self.steps.append(Step("mma", (blocks, 1, 1), params, axes, MMA_THREADS, ring_bytes(size)))
+        return None
+
+    def simple(self, conv: Convolution, x: Field, w: View, values: Mapping[str, Any], inner: bool) -> str | None:
+        """The convolution in any strides. inner: results that are neighbours in memory are channels."""
+        if not conv.rows or not conv.cols:
+            return None
+        steps, start = filter_steps(w, conv)
+        params = conv.values() | {"x": x.place.slot, "x_steps": x.steps, "w": "w", "w_steps": steps, "w_start": start}
+        params |= {**values, "channels_inner": inner}
+        direct = conv.few or conv.cols < 8
+        blocks = -(-conv.rows * conv.cols * conv.groups // THREADS) if direct else tiles(conv, SIMT)
+        if blocks >= 2**31:
+            return f"needs {blocks} blocks, a grid has 2**31 - 1"
+        self.steps.append(Step("direct" if direct else "simt", (blocks, 1, 1), params, {}, THREADS))
+        return None
+
+
+def epilogue(p: Problem, conv: Convolution) -> dict[str, Any]:
+    """Fields of `PARAMS` for what `ConvPlan` does with the sums."""
+    rank, each = len(p.desc.kernel_size), 16 // p.desc.element.itemsize
+    extents = (conv.batch, conv.groups, *conv.out_extent)
+    fields = [
+        None if p.views[name] is None else field_of(name, p.views[name], rank, conv.cols) for name in ("y", "pre", "z")
+    ]
+    wide = sum(
+        1 << n
+        for n, f in enumerate(fields)
+        if f is not None and f.pieces(extents, each if conv.groups == 1 else conv.cols, each) and f.steps[2] == 1
+    )
+    found: dict[str, Any] = {name: name if f is not None else "@null"
+                             for name, f in zip(("y", "pre", "z"), fields, strict=True)}  # fmt: skip
+    return found | {
+        "bias": "@null" if p.bias is None else "bias", "bias_step": 0 if p.bias is None else p.bias.strides[0],
+        "y_steps": [f.steps if f is not None else (0,) * 6 for f in fields], "wide": wide,
+        "activation": ACTIVATIONS.index(p.desc.activation),
+    }  # fmt: skip
+
+
+def gradient_values(name: str, field: Field, conv: Convolution, each: int) -> dict[str, Any]:
+    """Those of a launch that writes the sums as they are."""
+    extents = (conv.batch, conv.groups, *conv.out_extent)
+    wide = field.pieces(extents, each if conv.groups == 1 else conv.cols, each) and field.steps[2] == 1
+    return {"y": name, "y_steps": [field.steps, (0,) * 6, (0,) * 6], "wide": int(wide)}
+
+
+def channels_inner(view: View, rank: int) -> bool:
+    """Whether channels lie closer together than places do."""
+    channel, last = view.strides[-rank - 1], view.strides[-1]
+    return view.shape[-rank - 1] > 1 and (view.shape[-1] == 1 or abs(channel) < abs(last))
+
+
+def forward(tensor_cores: bool) -> Any:
+    """The geometry of a row of `ConvPlan`."""
+
+    def geometry(p: Problem) -> Geometry | str:
+        conv, launches = convolution_of(p.desc), Launches(p)
+        rank = len(p.desc.kernel_size)
+        x, values = field_of("x", p.x, rank, conv.channels), epilogue(p, conv)
+        if tensor_cores:
+            why = launches.product(conv, x, p.w, values)
+        else:
+            why = launches.simple(conv, x, p.w, values, channels_inner(p.y, rank))
+        return why or launches.geometry()
+
+    return geometry

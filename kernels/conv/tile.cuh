@@ -1,0 +1,168 @@
+#pragma once
+// tile       the sums of a tile of a convolution on tensor cores: the tile of gemm/mma.cuh, whose slices are copied from
+//            windows of an input that lies channels last.
+//
+// A sum is one chain of mma_deep over k, 32 bytes at a time, from zero: its bits depend on neither SIZE nor the other rows.
+#include "conv/window.cuh"
+#include "gemm/mma.cuh"
+
+namespace baracuda {
+
+template <class T, bool K_MAJOR, int SIZE> struct ConvTile : MmaTile<T, K_MAJOR, K_MAJOR, false, SIZE> {
+  using Base = MmaTile<T, K_MAJOR, K_MAJOR, false, SIZE>;
+  static constexpr int depth = Base::depth, stages = Base::stages, steps = Base::steps, MT = Base::MT, NT = Base::NT;
+  static constexpr int left_size = Base::Left::size, stage = Base::stage;
+
+  // The sums of products over `k` of k; `a` and `b` copy their next slices. On return the ring is free.
+  template <class L, class R> BARACUDA_D void add(T* ring, L& a, R& b, i64 k) {
+    const i64 slices = div_up(k, static_cast<i64>(depth));
+    const auto fetch = [&](int to, i64 slice) {
+      if (slice < slices) {
+        const int left = static_cast<int>(min<i64>(depth, k - slice * depth));
+        a.copy(ring + to * stage, left), b.copy(ring + to * stage + left_size, left);
+      }
+      cp_async_commit();
+    };
+#pragma unroll
+    for (int n = 0; n < stages - 1; ++n) fetch(n, n);
+    const int warp = static_cast<int>(threadIdx.x) / warp_size;
+    const Fragments<T, true, K_MAJOR, SIZE, depth> left(ring, warp / 2 * Base::warp_rows);
+    const Fragments<T, false, K_MAJOR, SIZE, depth> right(ring + left_size, warp % 2 * Base::warp_cols);
+    int now = 0;
+#pragma unroll 1
+    for (i64 slice = 0; slice < slices; ++slice) {
+      // Wait for the slice; all warps are done with the stage before, which takes a later one.
+      cp_async_wait<stages - 2>();
+      __syncthreads();
+      fetch(now == 0 ? stages - 1 : now - 1, slice + stages - 1);
+      const u32 offset = static_cast<u32>(now * stage * sizeof(T));
+#pragma unroll
+      for (int step = 0; step < steps; ++step) {
+        u32 fa[MT][4], fb[NT / 2][4];
+#pragma unroll
+        for (int m = 0; m < MT; ++m) left.read(fa[m], 16 * m, step, offset);
+#pragma unroll
+        for (int n = 0; n < NT / 2; ++n) right.read(fb[n], 16 * n, step, offset);
+#pragma unroll
+        for (int m = 0; m < MT; ++m)
+#pragma unroll
+          for (int n = 0; n < NT; ++n) {
+            const u32 of[2] = {fb[n / 2][n % 2 * 2], fb[n / 2][n % 2 * 2 + 1]};
+            mma_deep<T>(this->acc[0][m][n], fa[m], of);
+          }
+      }
+      now = now + 1 == stages ? 0 : now + 1;
+    }
+    cp_async_wait<0>();
+    __syncthreads();
+  }
+};
+
+// What a thread copies of slices [rows][k = (tap, channel)]: one piece of 16 bytes of every 32nd row.
+template <class T, int EXTENT, int DEPTH, bool SPREAD> struct WindowRows {
+  static constexpr int SIZE = static_cast<int>(sizeof(T)), EACH = 16 / SIZE, PIECES = DEPTH / EACH;
+  static constexpr int STEP = mma_threads / PIECES, COUNT = EXTENT / STEP;
+  static_assert(STEP % 8 == 0, "the rows a thread copies share one twist");
+  const ConvParams& p;
+  const T* x;
+  i64 begin[COUNT];  // of the batch and, where nothing is spread, of the window
+  int at[COUNT][3], c;
+  ConvTap tap;
+
+  BARACUDA_D WindowRows(const ConvParams& p, i64 group, i64 start)
+      : p(p), x(static_cast<const T*>(p.x) + group * p.x_steps[1]), c(static_cast<int>(threadIdx.x) % PIECES * EACH),
+        tap(p, 0) {
+#pragma unroll
+    for (int n = 0; n < COUNT; ++n) {
+      const i64 row = start + static_cast<int>(threadIdx.x) / PIECES + n * STEP;
+      const ConvRow place(p, min<i64>(row, p.rows - 1));
+      begin[n] = place.batch * p.x_steps[0];
+#pragma unroll
+      for (int axis = 0; axis < 3; ++axis) {
+        const i64 first = place.at[axis] * p.stride[axis] - p.padding[axis];
+        if (!SPREAD) begin[n] += first * p.x_steps[3 + axis];
+        at[n][axis] = row < p.rows ? static_cast<int>(first) : -(1 << 30);
+      }
+    }
+    settle();
+  }
+  BARACUDA_D void copy(T* slice, int) {
+    const int row = static_cast<int>(threadIdx.x) / PIECES, piece = static_cast<int>(threadIdx.x) % PIECES;
+    T* const to = slice + Twist<DEPTH * SIZE>::at(row, piece) / SIZE;
+    int shift[3];
+    i64 moved = c;
+#pragma unroll
+    for (int axis = 0; axis < 3; ++axis) {
+      shift[axis] = tap.at[axis] * static_cast<int>(p.dilation[axis]);
+      if (!SPREAD) moved += shift[axis] * p.x_steps[3 + axis];
+    }
+#pragma unroll
+    for (int n = 0; n < COUNT; ++n) {
+      bool there = tap.at[0] < p.kernel[0];
+      i64 offset = begin[n] + moved;
+#pragma unroll
+      for (int axis = 0; axis < 3; ++axis) {
+        int place = at[n][axis] + shift[axis];
+        if constexpr (SPREAD) {
+          const int apart = static_cast<int>(p.input_dilation[axis]);
+          there = there && place >= 0 && place % apart == 0;
+          place = place / apart;
+          offset += place * p.x_steps[3 + axis];
+        }
+        there = there && static_cast<u32>(place) < static_cast<u32>(p.in_extent[axis]);
+      }
+      cp_async_16_of(to + n * STEP * DEPTH, there ? x + offset : x, there ? 16 : 0);
+    }
+    c += DEPTH;
+    settle();
+  }
+
+ private:
+  // Goes on to the tap that the channel is of.
+  BARACUDA_D void settle() {
+    while (c >= p.channels && tap.at[0] < p.kernel[0]) c -= static_cast<int>(p.channels), tap.next(p);
+  }
+};
+
+// What a thread copies of slices [rows][columns = (tap, channel)], where k are the rows of the convolution.
+template <class T, int EXTENT, int DEPTH> struct WindowColumns {
+  static constexpr int SIZE = static_cast<int>(sizeof(T)), EACH = 16 / SIZE;
+  using Place = Twist<EXTENT * SIZE, SIZE == 4>;
+  static constexpr int LINE = Place::line, STEP = mma_threads / LINE, CHUNKS = EXTENT / (LINE * EACH);
+  static_assert(STEP % 8 == 0 && DEPTH % STEP == 0, "the rows a thread copies share one twist");
+  const ConvParams& p;
+  const T* x;
+  i64 row;
+  int c[CHUNKS];
+  i64 tap[CHUNKS];
+
+  BARACUDA_D WindowColumns(const ConvParams& p, i64 group, i64 start, i64 first)
+      : p(p), x(static_cast<const T*>(p.x) + group * p.x_steps[1]), row(first + static_cast<int>(threadIdx.x) / LINE) {
+#pragma unroll
+    for (int n = 0; n < CHUNKS; ++n) {
+      u64 channel;
+      const i64 column = start + static_cast<int>(threadIdx.x) % LINE * EACH + n * LINE * EACH;
+      tap[n] = static_cast<i64>(divmod(static_cast<u64>(column), static_cast<u64>(p.channels), channel));
+      c[n] = static_cast<int>(channel);
+    }
+  }
+  BARACUDA_D void copy(T* slice, int left) {
+    const int own = static_cast<int>(threadIdx.x) / LINE, piece = static_cast<int>(threadIdx.x) % LINE;
+    T* const to = slice + Place::at(own, piece) / SIZE;
+#pragma unroll 1
+    for (int n = 0; n < DEPTH / STEP; ++n) {
+      const bool exists = own + n * STEP < left;
+      const ConvRow place(p, exists ? row + n * STEP : 0);
+#pragma unroll
+      for (int k = 0; k < CHUNKS; ++k) {
+        i64 offset = 0;
+        const bool there = exists && tap[k] < p.taps && conv_find(p, place, ConvTap(p, tap[k]), offset);
+        const T* const from = x + place.batch * p.x_steps[0] + offset + c[k];
+        cp_async_16_of(to + n * STEP * EXTENT + k * LINE * EACH, there ? from : x, there ? 16 : 0);
+      }
+    }
+    row += DEPTH;
+  }
+};
+
+}  // namespace baracuda
