@@ -52,7 +52,7 @@ class BackwardLaunches(Launches):
         p, conv, turned = self.p, self.conv, self.conv.turned
         dy = field_of("dy", p.dy, self.rank, conv.cols)
         if conv.rows and conv.cols and p.desc.activation != "none":
-            pre = field_of("pre", p.pre, self.rank, conv.cols)
+            pre = field_of("pre", p.pre or p.dy, self.rank, conv.cols)
             dy = self.packed_field(dy, turned, ("pre", pre.steps))
         why = None
         if self.tensor_cores:

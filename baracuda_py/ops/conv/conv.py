@@ -163,7 +163,7 @@ def sums(desc: Any, x: Any, w: Any, apart: bool = False) -> Any:
     """The convolution alone, of x [batch, channels, …]: a product of matrices, or apart sums in the order of k."""
     seen, rank = windows(desc, spread(desc, x)), len(desc.kernel_size)
     rows = (seen.shape[0], math.prod(desc.spatial_shape))
-    filters = np.moveaxis(grouped(desc, w), 2, -1).reshape(desc.groups, desc.out_channels // desc.groups, -1)
+    filters = np.moveaxis(grouped(desc, w), 2, -1).reshape(desc.groups, desc.out_channels // desc.groups, terms(desc))
     seen = np.moveaxis(seen, 2, 2 + rank)  # [batch, groups, *kernel, channels, *spatial]
     if apart:
         made = np.zeros((rows[0], desc.groups, filters.shape[1], *desc.spatial_shape), x.dtype)

@@ -98,8 +98,8 @@ def reference(
         if "dx" in wanted:
             other = turned(desc)
             seen = np.moveaxis(windows(other, spread(other, g)), 2, 2 + rank)
-            filters = np.moveaxis(grouped(other, w), 2, -1).reshape(groups, desc.in_channels // groups, -1)
-            seen = seen.reshape(batch, groups, filters.shape[2], -1)
+            filters = np.moveaxis(grouped(other, w), 2, -1).reshape(groups, desc.in_channels // groups, terms(other))
+            seen = seen.reshape(batch, groups, terms(other), math.prod(desc.in_shape))
             found["dx"] = np.matmul(filters, seen).reshape(desc.shape)
     return found
 
