@@ -11,7 +11,7 @@ from typing import Any
 from ..core.tensor import merge_axes
 from ..core.variant import Geometry, Kernel, Problem, Step
 from .conv import (
-    MERGE, MERGE_PARAMS, MMA_KERNELS, PACK, PARAMS, SIMT_KERNELS, THREADS, Convolution, Field, Launches, channels_inner,
+    MERGE, MMA_KERNELS, PACK, PARAMS, SIMT_KERNELS, THREADS, Convolution, Field, Launches, channels_inner,
     convolution_of, field_of, filter_steps, gradient_values, ring_bytes,
 )  # fmt: skip
 from .gemm import MMA_THREADS
@@ -171,4 +171,3 @@ def backward(tensor_cores: bool) -> Any:
     return lambda p: BackwardLaunches(p, tensor_cores).run()
 
 
-__all__ = ["MERGE_PARAMS", "backward"]

@@ -326,4 +326,4 @@ class ConvPlan(Plan):
         return 2 * math.prod(desc.out_shape) * terms(desc)
 
 
-conv = functional(ConvPlan, follows="x")
+conv_nd = functional(ConvPlan, "conv_nd", follows="x")

@@ -185,7 +185,7 @@ class ConvBackwardPlan(Plan):
         require_some(views, "dx", "dw", "dbias")
         if desc.activation != "none" and views["pre"] is None:
             raise InvalidProblemError(
-                "pre, which an activation needs, is None; give what conv(return_pre=True) saves"
+                "pre, which an activation needs, is None; give what conv_nd(return_pre=True) saves"
             )
 
     @classmethod
