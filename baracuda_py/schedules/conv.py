@@ -19,6 +19,7 @@ from ..core.params import Params
 from ..core.tensor import AXES, View, merge_axes, pad
 from ..core.variant import Geometry, Kernel, Problem, Step, aligned
 from .gemm import ACTIVATIONS, EPILOGUE, MMA_SLAB, MMA_SLICE, MMA_STAGES, MMA_THREADS, MMA_TILE, dense
+from .map import divider
 from .products import Place
 from .window import Three, three
 
@@ -30,7 +31,7 @@ PARAMS = Params(
     channels="i64", taps="i64", groups="i64", split_rows="i64", in_extent="i64[3]", out_extent="i64[3]",
     kernel="i64[3]", stride="i64[3]", padding="i64[3]", dilation="i64[3]", input_dilation="i64[3]", x_steps="i64[6]",
     w_steps="i64[6]", y_steps="i64[3][6]", w_start="i64", bias_step="i64", activation="i32", wide="i32",
-    channels_inner="i32", **EPILOGUE, **MMA_TILE,
+    channels_inner="i32", narrow="i32", dividers="u32[3][3]", **EPILOGUE, **MMA_TILE,
 )  # fmt: skip
 PACK_PARAMS = Params(
     "ConvPackParams", **{"from": "ptr"}, pre="ptr", to="ptr", count="i64", pitch="i64", channels="i64", start="i64",
@@ -86,6 +87,11 @@ class Convolution:
         return self.groups > 1 and self.cols <= 8 and self.channels <= 8
 
     @property
+    def depthwise(self) -> bool:
+        """Whether a group is one channel and one output, of an input that is not spread."""
+        return self.groups > 1 and self.cols == self.channels == 1 and self.input_dilation == (1, 1, 1)
+
+    @property
     def short(self) -> bool:
         """Whether places, with windows around them, stay below 2^29."""
         places = zip(
@@ -96,7 +102,9 @@ class Convolution:
 
     def values(self) -> dict[str, Any]:
         """Fields of `PARAMS`."""
+        narrow = self.rows < 2**31
         return {
+            "narrow": narrow, "dividers": [divider(n) if narrow and n else (0, 0, 0) for n in self.out_extent],
             "rows": self.rows, "cols": self.cols, "channels": self.channels, "taps": self.taps, "groups": self.groups,
             "split_rows": 0, "in_extent": self.in_extent, "out_extent": self.out_extent, "kernel": self.kernel,
             "stride": self.stride, "padding": self.padding, "dilation": self.dilation,
@@ -158,9 +166,21 @@ MMA = Kernel(
     "mma", "conv_mma<{T}, {SIZE}, {SPREAD}>", PARAMS, {"SIZE": (128, 64), "SPREAD": (False, True)}, threads=MMA_THREADS,
     min_blocks=2, source=_SOURCE, shared="conv",
 )  # fmt: skip
+def _rows(kind: ElementKind) -> tuple[int, ...]:
+    """Extents of a window whose filter a thread has in registers."""
+    return (3, 5) if kind.itemsize == 8 else (3, 5, 7)
+
+
+def _depthwise_axes(kind: ElementKind) -> Mapping[str, Any]:
+    return {"N": (16 // kind.itemsize, 1), "K": (0, *_rows(kind))}
+
+
+DEPTHWISE = Kernel(
+    "depthwise", "conv_depthwise<{T}, {N}, {K}>", PARAMS, _depthwise_axes, source=_SOURCE, shared="conv"
+)
 SIMT_KERNEL = Kernel("simt", "conv_simt<{T}>", PARAMS, min_blocks=2, source=_SOURCE, shared="conv")
 DIRECT = Kernel("direct", "conv_direct<{T}>", PARAMS, source=_SOURCE, shared="conv")
-MMA_KERNELS, SIMT_KERNELS = (MMA, PACK), (SIMT_KERNEL, DIRECT)
+MMA_KERNELS, SIMT_KERNELS = (MMA, PACK), (SIMT_KERNEL, DIRECT, DEPTHWISE, PACK)
 
 
 def ring_bytes(size: int) -> int:
@@ -251,8 +271,11 @@ class Launches:
         each = conv.taps * pitch
         return place, (conv.cols * each, each, 1, b * c * pitch, c * pitch, pitch)
 
-    def product(self, conv: Convolution, x: Field, w: View, values: Mapping[str, Any]) -> str | None:
-        """The convolution on tensor cores; values: fields of the epilogue. A string says why not."""
+    def product(self, conv: Convolution, x: Field, w: View, values: Mapping[str, Any], inner: bool) -> str | None:
+        """The convolution on tensor cores; values: fields of the epilogue. A string says why not.
+
+        inner: results that are neighbours in memory are channels.
+        """
         if conv.few:
             return "groups of few channels are for threads"
         if not conv.short or conv.taps * conv.channels >= 2**30:
@@ -268,7 +291,7 @@ class Launches:
         x = self.ready(x, conv)
         each = self.each
         params = conv.values() | {
-            "x": x.place.slot, "x_steps": x.steps, "w": place.slot, "w_steps": steps,
+            "channels_inner": inner, "x": x.place.slot, "x_steps": x.steps, "w": place.slot, "w_steps": steps,
             "channels": -(-conv.channels // each) * each, **values,
         }  # fmt: skip
         axes = {"SIZE": size, "SPREAD": conv.input_dilation != (1, 1, 1)}
@@ -276,9 +299,11 @@ class Launches:
         return None
 
     def simple(self, conv: Convolution, x: Field, w: View, values: Mapping[str, Any], inner: bool) -> str | None:
-        """The convolution in any strides. inner: results that are neighbours in memory are channels."""
+        """The convolution in any strides."""
         if not conv.rows or not conv.cols:
             return None
+        if conv.depthwise:
+            return self.depthwise(conv, x, w, values, inner)
         steps, start = filter_steps(w, conv)
         params = conv.values() | {"x": x.place.slot, "x_steps": x.steps, "w": "w", "w_steps": steps, "w_start": start}
         params |= {**values, "channels_inner": inner}
@@ -288,6 +313,44 @@ class Launches:
             return f"needs {blocks} blocks, a grid has 2**31 - 1"
         self.steps.append(Step("direct" if direct else "simt", (blocks, 1, 1), params, {}, THREADS))
         return None
+
+    def depthwise(self, conv: Convolution, x: Field, w: View, values: Mapping[str, Any], inner: bool) -> str | None:
+        """The convolution of groups of one channel, neighbouring ones together where they lie so."""
+        steps, start = filter_steps(w, conv)
+        place, each, vector = Place("w"), self.each, 1
+        if self.depthwise_pieces(conv, x):
+            vector, inner = each, True
+            if start or steps[0] != 1 or w.ptr % 16 or any(s % each for n, s in zip(conv.kernel, steps[3:]) if n > 1):
+                place, pitch = self.packed(place, conv.kernel, steps[3:], conv.groups, steps[0], start)
+                _, b, c = conv.kernel
+                steps, start = (1, 0, 0, b * c * pitch, c * pitch, pitch), 0
+        plain = conv.stride[2] == 1 and conv.dilation[2] == 1 and conv.kernel[2] in _rows(self.element)
+        outer = conv.batch * conv.out_extent[0] * conv.out_extent[1]
+        blocks = -(-outer * -(-conv.out_extent[2] // 4) * (conv.groups // vector) // THREADS)
+        if blocks >= 2**31:
+            return f"needs {blocks} blocks, a grid has 2**31 - 1"
+        params = conv.values() | {"x": x.place.slot, "x_steps": x.steps, "w": place.slot, "w_steps": steps}
+        params |= {**values, "w_start": start, "channels_inner": inner}
+        wide = params["wide"]
+        if vector > 1:
+            wide = sum(1 << n for n, s in enumerate(params["y_steps"]) if self.wide_line(conv, n, s))
+        axes = {"N": vector, "K": conv.kernel[2] if plain else 0}
+        self.steps.append(Step("depthwise", (blocks, 1, 1), {**params, "wide": wide}, axes, THREADS))
+        return None
+
+    def depthwise_pieces(self, conv: Convolution, x: Field) -> bool:
+        """Whether neighbouring groups lie together in whole pieces."""
+        outer = zip((x.steps[0], *x.steps[3:]), (conv.batch, *conv.in_extent), strict=True)
+        together = x.steps[1] == 1 and conv.groups % self.each == 0 and x.aligned
+        return together and all(s % self.each == 0 for s, n in outer if n > 1)
+
+    def wide_line(self, conv: Convolution, which: int, steps: Six) -> bool:
+        """Likewise for a result: which of y (or a gradient), pre and z."""
+        view = self.p.views.get(("y", "pre", "z")[which]) if "y" in self.p.views else self.p.views["dx"]
+        if view is None or view.ptr % 16:
+            return False
+        outer = zip((steps[0], *steps[3:]), (conv.batch, *conv.out_extent), strict=True)
+        return steps[1] == 1 and conv.groups % self.each == 0 and all(s % self.each == 0 for s, n in outer if n > 1)
 
 
 def epilogue(p: Problem, conv: Convolution) -> dict[str, Any]:
@@ -331,10 +394,8 @@ def forward(tensor_cores: bool) -> Any:
         conv, launches = convolution_of(p.desc), Launches(p)
         rank = len(p.desc.kernel_size)
         x, values = field_of("x", p.x, rank, conv.channels), epilogue(p, conv)
-        if tensor_cores:
-            why = launches.product(conv, x, p.w, values)
-        else:
-            why = launches.simple(conv, x, p.w, values, channels_inner(p.y, rank))
+        launch = launches.product if tensor_cores else launches.simple
+        why = launch(conv, x, p.w, values, channels_inner(p.y, rank))
         return why or launches.geometry()
 
     return geometry

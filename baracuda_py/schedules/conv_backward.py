@@ -11,7 +11,7 @@ from typing import Any
 from ..core.tensor import merge_axes
 from ..core.variant import Geometry, Kernel, Problem, Step
 from .conv import (
-    MERGE, MMA_KERNELS, PACK, PARAMS, SIMT_KERNELS, THREADS, Convolution, Field, Launches, channels_inner,
+    MERGE, MMA_KERNELS, PARAMS, SIMT_KERNELS, THREADS, Convolution, Field, Launches, channels_inner,
     convolution_of, field_of, filter_steps, gradient_values, ring_bytes,
 )  # fmt: skip
 from .gemm import MMA_THREADS
@@ -19,7 +19,7 @@ from .products import Place
 
 _SOURCE = "conv/filter.cu"
 _FILTER = Kernel(
-    "filter_mma", "conv_filter_mma<{T}, {SIZE}>", PARAMS, {"SIZE": (128, 64)}, threads=MMA_THREADS, min_blocks=2,
+    "filter_mma", "conv_filter_mma<{T}, {SIZE}, {SPREAD}>", PARAMS, {"SIZE": (128, 64), "SPREAD": (False, True)}, threads=MMA_THREADS, min_blocks=2,
     source=_SOURCE, shared="conv",
 )  # fmt: skip
 _FILTER_SIMT = Kernel("filter_simt", "conv_filter_simt<{T}>", PARAMS, min_blocks=2, source=_SOURCE, shared="conv")
@@ -28,7 +28,7 @@ _FILTER_DIRECT = Kernel(
 )
 _SUMS = (_FILTER_DIRECT, MERGE)
 MMA_BACKWARD = (*MMA_KERNELS, _FILTER, *_SUMS)
-SIMT_BACKWARD = (*SIMT_KERNELS, PACK, _FILTER_SIMT, *_SUMS)
+SIMT_BACKWARD = (*SIMT_KERNELS, _FILTER_SIMT, *_SUMS)
 _BLOCKS, _SHORTEST, _MOST = 256, 512, 64  # of a launch that splits make; rows of a split at least; splits at most
 _LANES = 32
 
@@ -65,10 +65,8 @@ class BackwardLaunches(Launches):
         if p.dx is not None:
             x = field_of("dx", p.dx, self.rank, conv.channels)
             values = gradient_values("dx", x, turned, self.each)
-            if self.tensor_cores:
-                why = self.product(turned, dy, p.w, values)
-            else:
-                why = self.simple(turned, dy, p.w, values, channels_inner(p.dx, self.rank))
+            launch = self.product if self.tensor_cores else self.simple
+            why = launch(turned, dy, p.w, values, channels_inner(p.dx, self.rank))
         if p.dw is not None and not why:
             why = self._filter(dy)
         if p.dbias is not None and not why:
@@ -102,7 +100,8 @@ class BackwardLaunches(Launches):
         if direct:
             kernel, axes = "filter_direct", {"BIAS": False}
         elif self.tensor_cores and there:
-            kernel, axes, block, smem = "filter_mma", {"SIZE": size}, MMA_THREADS, ring_bytes(size)
+            axes = {"SIZE": size, "SPREAD": conv.input_dilation != (1, 1, 1)}
+            kernel, block, smem = "filter_mma", MMA_THREADS, ring_bytes(size)
             dy = self._even(dy)
         values |= {"channels": channels, "y": dy.place.slot, "y_steps": [dy.steps, (0,) * 6, (0,) * 6]}
         parts = self._sums(kernel, values, axes, blocks, splits, each, width, block, smem)

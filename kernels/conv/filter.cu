@@ -25,7 +25,7 @@ struct FilterTask {
   }
 };
 
-template <class T, int SIZE> BARACUDA_D void conv_filter_mma(const ConvParams& p) {
+template <class T, int SIZE, bool SPREAD> BARACUDA_D void conv_filter_mma(const ConvParams& p) {
   using Tile = ConvTile<T, false, SIZE>;
   BARACUDA_DYNAMIC_SMEM(T, ring);
   const FilterTask task(p, SIZE);
@@ -33,7 +33,7 @@ template <class T, int SIZE> BARACUDA_D void conv_filter_mma(const ConvParams& p
   {
     const T* const dy = static_cast<const T*>(p.y) + task.first * p.y_steps[0][5] + task.group * p.y_steps[0][1];
     typename Tile::Base::Left a(dy, 1, p.y_steps[0][5], task.n0, p.cols, true);
-    WindowColumns<T, SIZE, Tile::depth> b(p, task.group, task.k0, task.first);
+    WindowColumns<T, SIZE, Tile::depth, SPREAD> b(p, task.group, task.k0, task.first);
     tile.add(ring, a, b, task.last - task.first);
   }
   const i64 width = p.taps * p.channels;

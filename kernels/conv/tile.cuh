@@ -56,6 +56,36 @@ template <class T, bool K_MAJOR, int SIZE> struct ConvTile : MmaTile<T, K_MAJOR,
     cp_async_wait<0>();
     __syncthreads();
   }
+
+  // Calls sink(row, column, sums) for every eight columns, as `finish` does, but so that the lanes of a warp have rows one
+  // below the other: for results that are neighbours in memory there.
+  template <class Sink> BARACUDA_D void finish_down(T* ring, const Sink& sink) const {
+    constexpr int slab = Base::slab, pitch = Base::pitch, warp_rows = Base::warp_rows, warp_cols = Base::warp_cols;
+    const int warp = static_cast<int>(threadIdx.x) / warp_size, lane = lane_id();
+    float* const mine = reinterpret_cast<float*>(ring) + warp * (slab * pitch);
+#pragma unroll 1
+    for (int start = 0; start < warp_rows; start += slab) {
+      __syncwarp();
+#pragma unroll
+      for (int m = 0; m < MT; ++m) {
+        if (16 * m / slab * slab != start) continue;
+        float* const own = mine + (16 * m % slab + lane / 4) * pitch + lane % 4 * 2;
+#pragma unroll
+        for (int n = 0; n < NT; ++n)
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            const Vec<float, 2> pair{{this->acc[0][m][n][2 * half], this->acc[0][m][n][2 * half + 1]}};
+            store(own + 8 * half * pitch + 8 * n, pair);
+          }
+      }
+      __syncwarp();
+#pragma unroll 1
+      for (int i = lane; i < slab * warp_cols / 8; i += warp_size) {
+        const int row = i % slab, col = i / slab * 8;
+        sink(warp / 2 * warp_rows + start + row, warp % 2 * warp_cols + col, load<8>(mine + row * pitch + col));
+      }
+    }
+  }
 };
 
 // What a thread copies of slices [rows][k = (tap, channel)]: one piece of 16 bytes of every 32nd row.
@@ -125,16 +155,15 @@ template <class T, int EXTENT, int DEPTH, bool SPREAD> struct WindowRows {
 };
 
 // What a thread copies of slices [rows][columns = (tap, channel)], where k are the rows of the convolution.
-template <class T, int EXTENT, int DEPTH> struct WindowColumns {
+template <class T, int EXTENT, int DEPTH, bool SPREAD> struct WindowColumns {
   static constexpr int SIZE = static_cast<int>(sizeof(T)), EACH = 16 / SIZE;
   using Place = Twist<EXTENT * SIZE, SIZE == 4>;
   static constexpr int LINE = Place::line, STEP = mma_threads / LINE, CHUNKS = EXTENT / (LINE * EACH);
   static_assert(STEP % 8 == 0 && DEPTH % STEP == 0, "the rows a thread copies share one twist");
   const ConvParams& p;
   const T* x;
-  i64 row;
-  int c[CHUNKS];
-  i64 tap[CHUNKS];
+  i64 row, begin[CHUNKS];  // of the tap and the channel
+  int shift[CHUNKS][3];    // of the tap; nowhere where there is none
 
   BARACUDA_D WindowColumns(const ConvParams& p, i64 group, i64 start, i64 first)
       : p(p), x(static_cast<const T*>(p.x) + group * p.x_steps[1]), row(first + static_cast<int>(threadIdx.x) / LINE) {
@@ -142,23 +171,47 @@ template <class T, int EXTENT, int DEPTH> struct WindowColumns {
     for (int n = 0; n < CHUNKS; ++n) {
       u64 channel;
       const i64 column = start + static_cast<int>(threadIdx.x) % LINE * EACH + n * LINE * EACH;
-      tap[n] = static_cast<i64>(divmod(static_cast<u64>(column), static_cast<u64>(p.channels), channel));
-      c[n] = static_cast<int>(channel);
+      const i64 tap = static_cast<i64>(divmod(static_cast<u64>(column), static_cast<u64>(p.channels), channel));
+      const ConvTap place(p, tap);
+      begin[n] = static_cast<i64>(channel);
+#pragma unroll
+      for (int axis = 0; axis < 3; ++axis) {
+        shift[n][axis] = place.at[axis] * static_cast<int>(p.dilation[axis]) - static_cast<int>(p.padding[axis]);
+        if (!SPREAD) begin[n] += shift[n][axis] * p.x_steps[3 + axis];
+      }
+      if (tap >= p.taps) shift[n][0] = -(1 << 30);
     }
   }
   BARACUDA_D void copy(T* slice, int left) {
     const int own = static_cast<int>(threadIdx.x) / LINE, piece = static_cast<int>(threadIdx.x) % LINE;
     T* const to = slice + Place::at(own, piece) / SIZE;
-#pragma unroll 1
+#pragma unroll
     for (int n = 0; n < DEPTH / STEP; ++n) {
       const bool exists = own + n * STEP < left;
       const ConvRow place(p, exists ? row + n * STEP : 0);
+      int at[3];
+      i64 base = place.batch * p.x_steps[0];
+#pragma unroll
+      for (int axis = 0; axis < 3; ++axis) {
+        at[axis] = static_cast<int>(place.at[axis]) * static_cast<int>(p.stride[axis]);
+        if (!SPREAD) base += at[axis] * p.x_steps[3 + axis];
+      }
 #pragma unroll
       for (int k = 0; k < CHUNKS; ++k) {
-        i64 offset = 0;
-        const bool there = exists && tap[k] < p.taps && conv_find(p, place, ConvTap(p, tap[k]), offset);
-        const T* const from = x + place.batch * p.x_steps[0] + offset + c[k];
-        cp_async_16_of(to + n * STEP * EXTENT + k * LINE * EACH, there ? from : x, there ? 16 : 0);
+        bool there = exists;
+        i64 offset = base + begin[k];
+#pragma unroll
+        for (int axis = 0; axis < 3; ++axis) {
+          int found = at[axis] + shift[k][axis];
+          if constexpr (SPREAD) {
+            const int apart = static_cast<int>(p.input_dilation[axis]);
+            there = there && found >= 0 && found % apart == 0;
+            found = found / apart;
+            offset += found * p.x_steps[3 + axis];
+          }
+          there = there && static_cast<u32>(found) < static_cast<u32>(p.in_extent[axis]);
+        }
+        cp_async_16_of(to + n * STEP * EXTENT + k * LINE * EACH, there ? x + offset : x, there ? 16 : 0);
       }
     }
     row += DEPTH;

@@ -15,6 +15,16 @@ namespace baracuda {
 struct ConvRow {
   i64 batch, at[3];
   template <class P> BARACUDA_D ConvRow(const P& p, i64 row) {
+    if (p.narrow) {
+      u32 rest = static_cast<u32>(row), place;
+#pragma unroll
+      for (int axis = 2; axis >= 0; --axis) {
+        rest = divmod(rest, p.dividers[axis], 0, place);
+        at[axis] = static_cast<i64>(place);
+      }
+      batch = static_cast<i64>(rest);
+      return;
+    }
     u64 rest = static_cast<u64>(row), place;
 #pragma unroll
     for (int axis = 2; axis >= 0; --axis) {

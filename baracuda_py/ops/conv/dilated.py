@@ -136,6 +136,8 @@ def conv_general_dilated(
         )
     stride = _each("window_strides", window_strides, rank)
     apart, dilation = _each("lhs_dilation", lhs_dilation, rank), _each("rhs_dilation", rhs_dilation, rank)
+    if isinstance(padding, str) and max(apart) > 1:
+        raise InvalidProblemError(f"padding must be pairs where lhs_dilation spreads, got {padding!r}; or conv_transpose")
     pads = window_padding(padding, _reach(shape[2:], apart), _reach(filters[2:], dilation), stride)
     back = sorted(range(rank + 2), key=of_y.__getitem__)
     y = conv_nd(
