@@ -1180,6 +1180,36 @@ class ContiguizeDescriptor(ViewCopyDescriptor):
     def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], loops: SupportsIndex | Sequence[SupportsIndex] | None = None, start: Sequence[SupportsIndex] | None = None, steps: Sequence[Sequence[SupportsIndex]] | None = None, out_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, element: DType) -> None: ...
 class ContiguizePlan(ViewCopyPlan):
     """`ViewCopyPlan` by another name, with loops, start, steps, out_shape told by shape."""
+class Conv1dDescriptor(ConvDescriptor):
+    """`ConvDescriptor` with filter_shape of 3 axes; transposed False."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], filter_shape: SupportsIndex | Sequence[SupportsIndex], stride: SupportsIndex | Sequence[SupportsIndex] = 1, padding: SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, input_dilation: SupportsIndex | Sequence[SupportsIndex] = 1, groups: SupportsIndex = 1, transposed: bool = False, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', element: DType) -> None: ...
+class Conv1dPlan(ConvPlan):
+    """`ConvPlan` by another name, with filter_shape of 3 axes; transposed False."""
+class Conv2dDescriptor(ConvDescriptor):
+    """`ConvDescriptor` with filter_shape of 4 axes; transposed False."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], filter_shape: SupportsIndex | Sequence[SupportsIndex], stride: SupportsIndex | Sequence[SupportsIndex] = 1, padding: SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, input_dilation: SupportsIndex | Sequence[SupportsIndex] = 1, groups: SupportsIndex = 1, transposed: bool = False, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', element: DType) -> None: ...
+class Conv2dPlan(ConvPlan):
+    """`ConvPlan` by another name, with filter_shape of 4 axes; transposed False."""
+class Conv3dDescriptor(ConvDescriptor):
+    """`ConvDescriptor` with filter_shape of 5 axes; transposed False."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], filter_shape: SupportsIndex | Sequence[SupportsIndex], stride: SupportsIndex | Sequence[SupportsIndex] = 1, padding: SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, input_dilation: SupportsIndex | Sequence[SupportsIndex] = 1, groups: SupportsIndex = 1, transposed: bool = False, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', element: DType) -> None: ...
+class Conv3dPlan(ConvPlan):
+    """`ConvPlan` by another name, with filter_shape of 5 axes; transposed False."""
+class ConvTranspose1dDescriptor(ConvDescriptor):
+    """`ConvDescriptor` with filter_shape of 3 axes; transposed True."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], filter_shape: SupportsIndex | Sequence[SupportsIndex], stride: SupportsIndex | Sequence[SupportsIndex] = 1, padding: SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, input_dilation: SupportsIndex | Sequence[SupportsIndex] = 1, groups: SupportsIndex = 1, transposed: bool = True, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', element: DType) -> None: ...
+class ConvTranspose1dPlan(ConvPlan):
+    """`ConvPlan` by another name, with filter_shape of 3 axes; transposed True."""
+class ConvTranspose2dDescriptor(ConvDescriptor):
+    """`ConvDescriptor` with filter_shape of 4 axes; transposed True."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], filter_shape: SupportsIndex | Sequence[SupportsIndex], stride: SupportsIndex | Sequence[SupportsIndex] = 1, padding: SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, input_dilation: SupportsIndex | Sequence[SupportsIndex] = 1, groups: SupportsIndex = 1, transposed: bool = True, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', element: DType) -> None: ...
+class ConvTranspose2dPlan(ConvPlan):
+    """`ConvPlan` by another name, with filter_shape of 4 axes; transposed True."""
+class ConvTranspose3dDescriptor(ConvDescriptor):
+    """`ConvDescriptor` with filter_shape of 5 axes; transposed True."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], filter_shape: SupportsIndex | Sequence[SupportsIndex], stride: SupportsIndex | Sequence[SupportsIndex] = 1, padding: SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, input_dilation: SupportsIndex | Sequence[SupportsIndex] = 1, groups: SupportsIndex = 1, transposed: bool = True, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', element: DType) -> None: ...
+class ConvTranspose3dPlan(ConvPlan):
+    """`ConvPlan` by another name, with filter_shape of 5 axes; transposed True."""
 class CosineEmbeddingLossBackwardDescriptor(RowLossBackwardDescriptor):
     """`RowLossBackwardDescriptor` with kind cosine_embedding_loss."""
     def __init__(self, *, kind: RowLossKind | str = ..., batch_shape: SupportsIndex | Sequence[SupportsIndex], features: SupportsIndex, reduction: Literal['none', 'mean', 'sum'] = 'mean', ignore_index: SupportsIndex | None = None, p: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, swap: bool | None = None, element: DType) -> None: ...
@@ -2224,6 +2254,10 @@ def conv_with_general_padding(lhs: Array, rhs: Array, window_strides: Any, paddi
     """`conv_general_dilated` with batch and outputs first, then channels (jax.lax.conv_with_general_padding)."""
 def convolution(x: Array, weight: Array, bias: Array | None, stride: int | Sequence[int], padding: int | Sequence[int | Sequence[int]], dilation: int | Sequence[int], transposed: bool, output_padding: Any, groups: int, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`conv1d` to `conv3d`, or with `transposed` conv_transpose1d to 3d, by the axes of weight (torch.convolution)."""
+def fold_batch_norm(weight: Array, bias: Array | None, running_mean: Array, running_var: Array, bn_weight: Array | None = None, bn_bias: Array | None = None, eps: float = 1e-05, *, transposed: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The filter and the bias of a convolution with the batch norm behind it (torch's fuse_conv_bn_weights)."""
+def standardize_weight(weight: Array, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The filter of each output without its mean and over its deviation (weight standardisation, Qiao et al. 2019)."""
 # ops.elementwise
 class AffineDescriptor(_AffineDescriptor):
     """x and y have shape `shape`."""

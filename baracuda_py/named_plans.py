@@ -113,6 +113,17 @@ _POOLS: Rows = {
     **_both("LpPool2d", "Pool", {"kind": "lp", "spatial_rank": 2, "output_size": None}),
 }
 
+# ---- convolutions --------------------------------------------------------------------------------------------------
+
+_CONVOLUTIONS: Rows = {
+    f"Conv{'Transpose' if transposed else ''}{rank}dPlan": Name(
+        "ConvPlan", {"filter_shape": Rank(rank + 2), "transposed": transposed},
+        note="The gradients are ConvBackwardPlan's." + (" The stride is input_dilation." if transposed else ""),
+    )  # fmt: skip
+    for transposed in (False, True)
+    for rank in (1, 2, 3)
+}
+
 # ---- indexing and sorts --------------------------------------------------------------------------------------------
 
 _INDEXING: Rows = {
@@ -272,7 +283,7 @@ _FOURIER: Rows = {
 
 FAMILIES: dict[str, Rows] = {
     "elementwise": _ELEMENTWISE, "reductions and norms": _REDUCTIONS, "losses": _LOSSES, "segments": _SEGMENTS,
-    "pooling": _POOLS, "indexing": _INDEXING, "sorts": _SORTS, "layout": _LAYOUT, "quantised": _QUANTISED,
+    "pooling": _POOLS, "convolutions": _CONVOLUTIONS, "indexing": _INDEXING, "sorts": _SORTS, "layout": _LAYOUT, "quantised": _QUANTISED,
     "sampling": _SAMPLING, "Fourier transforms": _FOURIER,
 }  # fmt: skip
 

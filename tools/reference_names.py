@@ -58,8 +58,7 @@ ELSEWHERE = {
 }
 
 _ABSENT = {
-    "convolutions": "Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d CausalConv1d "
-                    "CausalConv1dBackward",
+    "convolutions": "CausalConv1d CausalConv1dBackward",
     "state space models": "SelectiveScan SelectiveScanBackward SsdChunkScan SsdChunkScanBackward",
     "hyper-connections": "HyperConnection",
     "more than one GPU": "RingAttention DistributedAdamStep ColumnParallelLinear RowParallelLinear",

@@ -106,6 +106,8 @@ from baracuda_py import conv_transpose2d as conv_transpose2d
 from baracuda_py import conv_transpose3d as conv_transpose3d
 from baracuda_py import conv_with_general_padding as conv_with_general_padding
 from baracuda_py import convolution as convolution
+from baracuda_py import fold_batch_norm as fold_batch_norm
+from baracuda_py import standardize_weight as standardize_weight
 # ops.elementwise
 from baracuda_py import abs as abs
 from baracuda_py import abs_backward as abs_backward
