@@ -24,6 +24,8 @@ from .products import Place
 from .window import Three, three
 
 THREADS, SIMT = 256, 64
+# A tile on sm_90a: threads of a block, rows, columns by preference, of k in a stage, stages.
+WGMMA_THREADS, WGMMA_ROWS, WGMMA_COLS, WGMMA_DEPTH, WGMMA_STAGES = 256, 128, (128, 64), 64, 3
 Six = tuple[int, ...]  # strides of batch, group, channel and three spatial axes; of a filter group, output, channel, …
 
 PARAMS = Params(
@@ -32,6 +34,7 @@ PARAMS = Params(
     kernel="i64[3]", stride="i64[3]", padding="i64[3]", dilation="i64[3]", input_dilation="i64[3]", x_steps="i64[6]",
     w_steps="i64[6]", y_steps="i64[3][6]", w_start="i64", bias_step="i64", activation="i32", wide="i32",
     channels_inner="i32", narrow="i32", dividers="u32[3][3]", **EPILOGUE, **MMA_TILE,
+    conv_wgmma_threads=WGMMA_THREADS, conv_wgmma_stages=WGMMA_STAGES,
 )  # fmt: skip
 PACK_PARAMS = Params(
     "ConvPackParams", **{"from": "ptr"}, pre="ptr", to="ptr", count="i64", pitch="i64", channels="i64", start="i64",
@@ -131,12 +134,13 @@ class Field:
     place: Place
     steps: Six
     aligned: bool  # to 16 bytes
+    whole: bool = False  # zeros fill up the last piece of channels
 
     def pieces(self, extents: Sequence[int], channels: int, each: int) -> bool:
         """Whether channels lie together in whole pieces of `each`; extents: batch, groups and three axes."""
         outer = zip((*self.steps[:2], *self.steps[3:]), extents, strict=True)
         together = self.steps[2] == 1 or channels == 1
-        return self.aligned and together and channels % each == 0 and all(s % each == 0 for s, n in outer if n > 1)
+        return self.aligned and together and (self.whole or channels % each == 0) and all(s % each == 0 for s, n in outer if n > 1)
 
 
 def field_of(name: str, view: View, rank: int, channels: int) -> Field:
@@ -180,6 +184,11 @@ DEPTHWISE = Kernel(
 )
 SIMT_KERNEL = Kernel("simt", "conv_simt<{T}>", PARAMS, min_blocks=2, source=_SOURCE, shared="conv")
 DIRECT = Kernel("direct", "conv_direct<{T}>", PARAMS, source=_SOURCE, shared="conv")
+WGMMA = Kernel(
+    "wgmma", "conv_wgmma<{T}, {COLS}, {SPREAD}>", PARAMS, {"COLS": WGMMA_COLS, "SPREAD": (False, True)},
+    threads=WGMMA_THREADS, min_blocks=2, source="conv/conv_wgmma.cu", shared="conv",
+)  # fmt: skip
+WGMMA_KERNELS = (WGMMA, PACK)
 MMA_KERNELS, SIMT_KERNELS = (MMA, PACK), (SIMT_KERNEL, DIRECT, DEPTHWISE, PACK)
 
 
@@ -188,16 +197,21 @@ def ring_bytes(size: int) -> int:
     return max(MMA_STAGES[size] * 2 * size * MMA_SLICE, MMA_THREADS // 32 * MMA_SLAB * (size // 2 + 8) * 4)
 
 
-def tiles(conv: Convolution, size: int) -> int:
-    """Blocks of a launch with tiles of `size`."""
-    return int(conv.groups * -(-conv.rows // size) * -(-conv.cols // size))
+def tiles(conv: Convolution, size: int, rows: int = 0) -> int:
+    """Blocks of a launch with tiles of `size`, or so many columns and `rows`."""
+    return int(conv.groups * -(-conv.rows // (rows or size)) * -(-conv.cols // size))
+
+
+def wgmma_bytes(cols: int) -> int:
+    """Bytes of a block's ring on sm_90a, which sums go out through."""
+    return WGMMA_STAGES * (WGMMA_ROWS + cols) * WGMMA_DEPTH * 2
 
 
 class Launches:
     """Collects the steps and the workspace of a problem."""
 
-    def __init__(self, p: Problem) -> None:
-        self.p, self.steps, self.used = p, list[Step](), 0
+    def __init__(self, p: Problem, warpgroups: bool = False) -> None:
+        self.p, self.steps, self.used, self.warpgroups = p, list[Step](), 0, warpgroups
         self.element: ElementKind = p.desc.element
         self.each = 16 // self.element.itemsize
 
@@ -236,6 +250,11 @@ class Launches:
             self.steps.append(Step("pack", (blocks, 1, 1), params, {}, THREADS))
         return to, pitch
 
+    def near(self, field: Field, conv: Convolution) -> bool:
+        """Whether pieces of an input are less than 2^30 apart."""
+        extents = (conv.batch, conv.groups, 1, *conv.in_extent)
+        return sum(abs(s) * n for s, n in zip(field.steps, extents, strict=True)) < 2**30 * self.each
+
     def packed_field(self, field: Field, conv: Convolution, through: tuple[str, Six] | None = None) -> Field:
         """An input of a convolution, packed."""
         shape = (conv.batch, *conv.in_extent, conv.groups)
@@ -249,7 +268,7 @@ class Launches:
         )
         wide = conv.groups * pitch
         _, b, c = conv.in_extent
-        return Field(place, (wide * math.prod(conv.in_extent), pitch, 1, b * c * wide, c * wide, wide), True)
+        return Field(place, (wide * math.prod(conv.in_extent), pitch, 1, b * c * wide, c * wide, wide), True, True)
 
     def ready(self, field: Field, conv: Convolution) -> Field:
         """An input as tensor cores read it: itself, or packed."""
@@ -284,18 +303,25 @@ class Launches:
             return None
         if not conv.channels or not math.prod(conv.in_extent):
             return "the sums are empty"
-        size = 128 if tiles(conv, 128) >= self.p.device.sms else 64
-        if (blocks := tiles(conv, size)) >= 2**31:
+        size = 128 if tiles(conv, 128) >= self.p.device.sms and conv.cols > 64 * self.warpgroups else 64
+        blocks = tiles(conv, size, WGMMA_ROWS if self.warpgroups else size)
+        if blocks >= 2**31:
             return f"needs {blocks} blocks, a grid has 2**31 - 1"
         place, steps = self.filter(w, conv)
-        x = self.ready(x, conv)
-        each = self.each
+        x, each = self.ready(x, conv), self.each
+        if not self.near(x, conv):
+            return f"x has pieces of 16 bytes that are more than {2**30} apart"
         params = conv.values() | {
             "channels_inner": inner, "x": x.place.slot, "x_steps": x.steps, "w": place.slot, "w_steps": steps,
             "channels": -(-conv.channels // each) * each, **values,
         }  # fmt: skip
-        axes = {"SIZE": size, "SPREAD": conv.input_dilation != (1, 1, 1)}
-        self.steps.append(Step("mma", (blocks, 1, 1), params, axes, MMA_THREADS, ring_bytes(size)))
+        axes = {"SPREAD": conv.input_dilation != (1, 1, 1)}
+        if self.warpgroups:
+            axes = {"COLS": size, **axes}
+            self.steps.append(Step("wgmma", (blocks, 1, 1), params, axes, WGMMA_THREADS, wgmma_bytes(size)))
+        else:
+            axes = {"SIZE": size, **axes}
+            self.steps.append(Step("mma", (blocks, 1, 1), params, axes, MMA_THREADS, ring_bytes(size)))
         return None
 
     def simple(self, conv: Convolution, x: Field, w: View, values: Mapping[str, Any], inner: bool) -> str | None:
@@ -387,11 +413,11 @@ def channels_inner(view: View, rank: int) -> bool:
     return view.shape[-rank - 1] > 1 and (view.shape[-1] == 1 or abs(channel) < abs(last))
 
 
-def forward(tensor_cores: bool) -> Any:
+def forward(tensor_cores: bool, warpgroups: bool = False) -> Any:
     """The geometry of a row of `ConvPlan`."""
 
     def geometry(p: Problem) -> Geometry | str:
-        conv, launches = convolution_of(p.desc), Launches(p)
+        conv, launches = convolution_of(p.desc), Launches(p, warpgroups)
         rank = len(p.desc.kernel_size)
         x, values = field_of("x", p.x, rank, conv.channels), epilogue(p, conv)
         launch = launches.product if tensor_cores else launches.simple

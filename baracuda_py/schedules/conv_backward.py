@@ -11,8 +11,9 @@ from typing import Any
 from ..core.tensor import merge_axes
 from ..core.variant import Geometry, Kernel, Problem, Step
 from .conv import (
-    MERGE, MMA_KERNELS, PARAMS, SIMT_KERNELS, THREADS, Convolution, Field, Launches, channels_inner,
-    convolution_of, field_of, filter_steps, gradient_values, ring_bytes,
+    MERGE, MMA_KERNELS, PARAMS, SIMT_KERNELS, THREADS, WGMMA_COLS, WGMMA_KERNELS, WGMMA_ROWS, WGMMA_THREADS,
+    Convolution, Field, Launches, channels_inner, convolution_of, field_of, filter_steps, gradient_values, ring_bytes,
+    wgmma_bytes,
 )  # fmt: skip
 from .gemm import MMA_THREADS
 from .products import Place
@@ -26,7 +27,12 @@ _FILTER_SIMT = Kernel("filter_simt", "conv_filter_simt<{T}>", PARAMS, min_blocks
 _FILTER_DIRECT = Kernel(
     "filter_direct", "conv_filter_direct<{T}, {BIAS}>", PARAMS, {"BIAS": (False, True)}, source=_SOURCE, shared="conv"
 )
+_FILTER_WGMMA = Kernel(
+    "filter_wgmma", "conv_filter_wgmma<{T}, {COLS}, {SPREAD}>", PARAMS, {"COLS": WGMMA_COLS, "SPREAD": (False, True)},
+    threads=WGMMA_THREADS, min_blocks=2, source="conv/conv_wgmma.cu", shared="conv",
+)  # fmt: skip
 _SUMS = (_FILTER_DIRECT, MERGE)
+WGMMA_BACKWARD = (*WGMMA_KERNELS, _FILTER_WGMMA, *_SUMS)
 MMA_BACKWARD = (*MMA_KERNELS, _FILTER, *_SUMS)
 SIMT_BACKWARD = (*SIMT_KERNELS, _FILTER_SIMT, *_SUMS)
 _BLOCKS, _SHORTEST, _MOST = 256, 512, 64  # of a launch that splits make; rows of a split at least; splits at most
@@ -43,8 +49,8 @@ def splits_of(rows: int, blocks: int) -> tuple[int, int]:
 class BackwardLaunches(Launches):
     """Collects those of dx, dw and dbias, as far as they are wanted."""
 
-    def __init__(self, p: Problem, tensor_cores: bool) -> None:
-        super().__init__(p)
+    def __init__(self, p: Problem, tensor_cores: bool, warpgroups: bool) -> None:
+        super().__init__(p, warpgroups)
         self.conv, self.tensor_cores, self.rank = convolution_of(p.desc), tensor_cores, len(p.desc.kernel_size)
 
     def run(self) -> Geometry | str:
@@ -86,22 +92,29 @@ class BackwardLaunches(Launches):
             if not math.prod(conv.in_extent):
                 return "the sums are empty"
             x = self.ready(x, conv)
+            if not self.near(x, conv):
+                return f"x has pieces of 16 bytes that are more than {2**30} apart"
             channels = -(-conv.channels // self.each) * self.each
             width = conv.taps * channels
             size = 128 if conv.cols > 64 and width > 64 else 64
         direct = not self.tensor_cores and (conv.few or conv.cols < 8)
+        if self.warpgroups:
+            size = 128 if width > 64 else 64  # columns
         if direct:
             blocks = -(-conv.groups * conv.cols // _LANES) * width
         else:
-            blocks = conv.groups * -(-conv.cols // size) * -(-width // size)
+            rows = WGMMA_ROWS if self.warpgroups and there else size
+            blocks = conv.groups * -(-conv.cols // rows) * -(-width // size)
         splits, each = splits_of(conv.rows, blocks)
         values = conv.values() | {"x": "x" if x.place.name == "x" else x.place.slot, "x_steps": x.steps}
         kernel, axes, block, smem = "filter_simt", dict[str, Any](), THREADS, 0
         if direct:
             kernel, axes = "filter_direct", {"BIAS": False}
         elif self.tensor_cores and there:
-            axes = {"SIZE": size, "SPREAD": conv.input_dilation != (1, 1, 1)}
+            axes = {"COLS" if self.warpgroups else "SIZE": size, "SPREAD": conv.input_dilation != (1, 1, 1)}
             kernel, block, smem = "filter_mma", MMA_THREADS, ring_bytes(size)
+            if self.warpgroups:
+                kernel, block, smem = "filter_wgmma", WGMMA_THREADS, wgmma_bytes(size)
             dy = self._even(dy)
         values |= {"channels": channels, "y": dy.place.slot, "y_steps": [dy.steps, (0,) * 6, (0,) * 6]}
         parts = self._sums(kernel, values, axes, blocks, splits, each, width, block, smem)
@@ -165,8 +178,8 @@ class BackwardLaunches(Launches):
         return None
 
 
-def backward(tensor_cores: bool) -> Any:
+def backward(tensor_cores: bool, warpgroups: bool = False) -> Any:
     """The geometry of a row of `ConvBackwardPlan`."""
-    return lambda p: BackwardLaunches(p, tensor_cores).run()
+    return lambda p: BackwardLaunches(p, tensor_cores, warpgroups).run()
 
 

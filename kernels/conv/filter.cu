@@ -5,30 +5,15 @@
 // tensor cores, x channels last, dy as [row][group][output]. conv_filter_simt: any strides, one chain of fused
 // multiply-adds in the order of rows. conv_filter_direct: where a group has few outputs; eight chains of every eighth row,
 // added in order; BIAS: of dy alone.
+#include "conv/filter_task.cuh"
 #include "conv/tile.cuh"
 
 namespace baracuda {
 
-// What a block computes: a split of a tile of outputs n0 … and columns k0 … of a group.
-struct FilterTask {
-  i64 split, group, n0, k0, first, last;
-  BARACUDA_D FilterTask(const ConvParams& p, i64 size) {
-    u64 rest = blockIdx.x, place;
-    rest = divmod(rest, static_cast<u64>(div_up(p.cols, size)), place), n0 = static_cast<i64>(place) * size;
-    rest = divmod(rest, static_cast<u64>(div_up(p.taps * p.channels, size)), place);
-    k0 = static_cast<i64>(place) * size;
-    split = static_cast<i64>(divmod(rest, static_cast<u64>(p.groups), place)), group = static_cast<i64>(place);
-    first = split * p.split_rows, last = min<i64>(p.rows, first + p.split_rows);
-  }
-  template <class A> BARACUDA_D A* line(const ConvParams& p, i64 n) const {
-    return static_cast<A*>(p.parts) + ((split * p.groups + group) * p.cols + n) * p.taps * p.channels;
-  }
-};
-
 template <class T, int SIZE, bool SPREAD> BARACUDA_D void conv_filter_mma(const ConvParams& p) {
   using Tile = ConvTile<T, false, SIZE>;
   BARACUDA_DYNAMIC_SMEM(T, ring);
-  const FilterTask task(p, SIZE);
+  const FilterTask task(p, SIZE, SIZE);
   Tile tile;
   {
     const T* const dy = static_cast<const T*>(p.y) + task.first * p.y_steps[0][5] + task.group * p.y_steps[0][1];
@@ -47,7 +32,7 @@ template <class T> BARACUDA_D void conv_filter_simt(const ConvParams& p) {
   using A = acc_t<T>;
   constexpr int tile = 64, depth = 16, each = 4;
   __shared__ A sa[depth][tile + 1], sb[depth][tile + 1];
-  const FilterTask task(p, tile);
+  const FilterTask task(p, tile, tile);
   const i64 width = p.taps * p.channels;
   const int own = threadIdx.x % depth, first = threadIdx.x / depth, tx = threadIdx.x % 16, ty = threadIdx.x / 16;
   A acc[each][each] = {};

@@ -89,13 +89,13 @@ template <class T, bool K_MAJOR, int SIZE> struct ConvTile : MmaTile<T, K_MAJOR,
 };
 
 // What a thread copies of slices [rows][k = (tap, channel)]: one piece of 16 bytes of every 32nd row.
-template <class T, int EXTENT, int DEPTH, bool SPREAD> struct WindowRows {
+template <class T, int EXTENT, int DEPTH, bool SPREAD, int THREADS = mma_threads> struct WindowRows {
   static constexpr int SIZE = static_cast<int>(sizeof(T)), EACH = 16 / SIZE, PIECES = DEPTH / EACH;
-  static constexpr int STEP = mma_threads / PIECES, COUNT = EXTENT / STEP;
+  static constexpr int STEP = THREADS / PIECES, COUNT = EXTENT / STEP;
   static_assert(STEP % 8 == 0, "the rows a thread copies share one twist");
   const ConvParams& p;
   const T* x;
-  i64 begin[COUNT];  // of the batch and, where nothing is spread, of the window
+  int begin[COUNT];  // in pieces: of the batch and, where nothing is spread, of the window
   int at[COUNT][3], c;
   ConvTap tap;
 
@@ -106,13 +106,14 @@ template <class T, int EXTENT, int DEPTH, bool SPREAD> struct WindowRows {
     for (int n = 0; n < COUNT; ++n) {
       const i64 row = start + static_cast<int>(threadIdx.x) / PIECES + n * STEP;
       const ConvRow place(p, min<i64>(row, p.rows - 1));
-      begin[n] = place.batch * p.x_steps[0];
+      i64 from = place.batch * p.x_steps[0];
 #pragma unroll
       for (int axis = 0; axis < 3; ++axis) {
         const i64 first = place.at[axis] * p.stride[axis] - p.padding[axis];
-        if (!SPREAD) begin[n] += first * p.x_steps[3 + axis];
+        if (!SPREAD) from += first * p.x_steps[3 + axis];
         at[n][axis] = row < p.rows ? static_cast<int>(first) : -(1 << 30);
       }
+      begin[n] = static_cast<int>(from / EACH);
     }
     settle();
   }
@@ -120,16 +121,16 @@ template <class T, int EXTENT, int DEPTH, bool SPREAD> struct WindowRows {
     const int row = static_cast<int>(threadIdx.x) / PIECES, piece = static_cast<int>(threadIdx.x) % PIECES;
     T* const to = slice + Twist<DEPTH * SIZE>::at(row, piece) / SIZE;
     int shift[3];
-    i64 moved = c;
+    int moved = c / EACH;
 #pragma unroll
     for (int axis = 0; axis < 3; ++axis) {
       shift[axis] = tap.at[axis] * static_cast<int>(p.dilation[axis]);
-      if (!SPREAD) moved += shift[axis] * p.x_steps[3 + axis];
+      if (!SPREAD) moved += shift[axis] * step(axis);
     }
 #pragma unroll
     for (int n = 0; n < COUNT; ++n) {
       bool there = tap.at[0] < p.kernel[0];
-      i64 offset = begin[n] + moved;
+      int offset = begin[n] + moved;
 #pragma unroll
       for (int axis = 0; axis < 3; ++axis) {
         int place = at[n][axis] + shift[axis];
@@ -137,33 +138,38 @@ template <class T, int EXTENT, int DEPTH, bool SPREAD> struct WindowRows {
           const int apart = static_cast<int>(p.input_dilation[axis]);
           there = there && place >= 0 && place % apart == 0;
           place = place / apart;
-          offset += place * p.x_steps[3 + axis];
+          offset += place * step(axis);
         }
         there = there && static_cast<u32>(place) < static_cast<u32>(p.in_extent[axis]);
       }
-      cp_async_16_of(to + n * STEP * DEPTH, there ? x + offset : x, there ? 16 : 0);
+      cp_async_16_of(to + n * STEP * DEPTH, there ? x + static_cast<i64>(offset) * EACH : x, there ? 16 : 0);
     }
     c += DEPTH;
     settle();
   }
 
  private:
+  BARACUDA_D int step(int axis) const { return static_cast<int>(p.x_steps[3 + axis] / EACH); }
   // Goes on to the tap that the channel is of.
   BARACUDA_D void settle() {
     while (c >= p.channels && tap.at[0] < p.kernel[0]) c -= static_cast<int>(p.channels), tap.next(p);
   }
 };
 
-// What a thread copies of slices [rows][columns = (tap, channel)], where k are the rows of the convolution.
-template <class T, int EXTENT, int DEPTH, bool SPREAD> struct WindowColumns {
+// What a thread copies of slices [rows][columns = (tap, channel)], where k are the rows of the convolution. PANELS: each 128
+// bytes of columns are a slice of their own, one behind the other.
+template <class T, int EXTENT, int DEPTH, bool SPREAD, int THREADS = mma_threads, bool PANELS = false>
+struct WindowColumns {
   static constexpr int SIZE = static_cast<int>(sizeof(T)), EACH = 16 / SIZE;
-  using Place = Twist<EXTENT * SIZE, SIZE == 4>;
-  static constexpr int LINE = Place::line, STEP = mma_threads / LINE, CHUNKS = EXTENT / (LINE * EACH);
+  static constexpr int WIDTH = PANELS ? 128 / SIZE : EXTENT;
+  using Place = Twist<WIDTH * SIZE, SIZE == 4>;
+  static constexpr int LINE = Place::line, STEP = THREADS / LINE, CHUNKS = EXTENT / (LINE * EACH);
   static_assert(STEP % 8 == 0 && DEPTH % STEP == 0, "the rows a thread copies share one twist");
   const ConvParams& p;
   const T* x;
-  i64 row, begin[CHUNKS];  // of the tap and the channel
-  int shift[CHUNKS][3];    // of the tap; nowhere where there is none
+  i64 row;
+  int begin[CHUNKS];     // in pieces, of the tap and the channel
+  int shift[CHUNKS][3];  // of the tap; nowhere where there is none
 
   BARACUDA_D WindowColumns(const ConvParams& p, i64 group, i64 start, i64 first)
       : p(p), x(static_cast<const T*>(p.x) + group * p.x_steps[1]), row(first + static_cast<int>(threadIdx.x) / LINE) {
@@ -173,11 +179,11 @@ template <class T, int EXTENT, int DEPTH, bool SPREAD> struct WindowColumns {
       const i64 column = start + static_cast<int>(threadIdx.x) % LINE * EACH + n * LINE * EACH;
       const i64 tap = static_cast<i64>(divmod(static_cast<u64>(column), static_cast<u64>(p.channels), channel));
       const ConvTap place(p, tap);
-      begin[n] = static_cast<i64>(channel);
+      begin[n] = static_cast<int>(channel) / EACH;
 #pragma unroll
       for (int axis = 0; axis < 3; ++axis) {
         shift[n][axis] = place.at[axis] * static_cast<int>(p.dilation[axis]) - static_cast<int>(p.padding[axis]);
-        if (!SPREAD) begin[n] += shift[n][axis] * p.x_steps[3 + axis];
+        if (!SPREAD) begin[n] += shift[n][axis] * step(axis);
       }
       if (tap >= p.taps) shift[n][0] = -(1 << 30);
     }
@@ -190,16 +196,16 @@ template <class T, int EXTENT, int DEPTH, bool SPREAD> struct WindowColumns {
       const bool exists = own + n * STEP < left;
       const ConvRow place(p, exists ? row + n * STEP : 0);
       int at[3];
-      i64 base = place.batch * p.x_steps[0];
+      int base = static_cast<int>(place.batch * (p.x_steps[0] / EACH));
 #pragma unroll
       for (int axis = 0; axis < 3; ++axis) {
         at[axis] = static_cast<int>(place.at[axis]) * static_cast<int>(p.stride[axis]);
-        if (!SPREAD) base += at[axis] * p.x_steps[3 + axis];
+        if (!SPREAD) base += at[axis] * step(axis);
       }
 #pragma unroll
       for (int k = 0; k < CHUNKS; ++k) {
         bool there = exists;
-        i64 offset = base + begin[k];
+        int offset = base + begin[k];
 #pragma unroll
         for (int axis = 0; axis < 3; ++axis) {
           int found = at[axis] + shift[k][axis];
@@ -207,15 +213,19 @@ template <class T, int EXTENT, int DEPTH, bool SPREAD> struct WindowColumns {
             const int apart = static_cast<int>(p.input_dilation[axis]);
             there = there && found >= 0 && found % apart == 0;
             found = found / apart;
-            offset += found * p.x_steps[3 + axis];
+            offset += found * step(axis);
           }
           there = there && static_cast<u32>(found) < static_cast<u32>(p.in_extent[axis]);
         }
-        cp_async_16_of(to + n * STEP * EXTENT + k * LINE * EACH, there ? x + offset : x, there ? 16 : 0);
+        const T* const from = there ? x + static_cast<i64>(offset) * EACH : x;
+        cp_async_16_of(to + n * STEP * WIDTH + k * (PANELS ? WIDTH * DEPTH : LINE * EACH), from, there ? 16 : 0);
       }
     }
     row += DEPTH;
   }
+
+ private:
+  BARACUDA_D int step(int axis) const { return static_cast<int>(p.x_steps[3 + axis] / EACH); }
 };
 
 }  // namespace baracuda

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Forward, Guarantee, Plan, Variant, Vjp, choice, element, extents, flag,
+    ArchSku, Args, Array, Descriptor, ElementKind, Forward, Guarantee, Plan, Variant, Vjp, choice, element, extents, flag,
     integer, operand, output, pairs, per_axis,
 )  # fmt: skip
 from ...calls.functional import functional
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.errors import InvalidProblemError
 from ...core.memo import cached_property
-from ...schedules.conv import MMA_KERNELS, SIMT_KERNELS, forward
+from ...schedules.conv import MMA_KERNELS, SIMT_KERNELS, WGMMA_KERNELS, forward
 from ...schedules.gemm import ACTIVATIONS, for_precision
 from ..gemm.gemm import activated
 from ..gemm.mma import HALVES, TF32
@@ -211,8 +211,9 @@ def torch_serves(desc: Any) -> bool:
     return 0 not in (*desc.shape, *desc.filter_shape, *desc.out_shape)
 
 
-def in_torch(torch: Any, desc: ConvDescriptor, *, x: Any, w: Any, bias: Any, z: Any) -> Any:
+def in_torch(torch: Any, desc: ConvDescriptor, *, x: Any, w: Any, bias: Any, z: Any, wanted: set[str]) -> Any:
     """torch's convolution, padded and spread by hand."""
+    del wanted
     if not torch_serves(desc):
         return NotImplemented
     pre = in_torch_sums(torch, desc, x, w)
@@ -284,6 +285,7 @@ def terms(desc: Any) -> int:
     return math.prod(desc.kernel_size) * desc.in_channels // desc.groups
 
 
+WGMMA_GUARANTEE = Guarantee(Forward(128), batch_invariant=True, order="wgmma", roundings=terms)
 MMA_GUARANTEE = Guarantee(Forward(128), batch_invariant=True, order="mma", roundings=terms)
 
 
@@ -303,6 +305,8 @@ class ConvPlan(Plan):
     reference = staticmethod(reference)
     apart = True
     variants = (
+        Variant("wgmma", forward(True, True), source="conv/conv_wgmma.cu", kernels=WGMMA_KERNELS, elements=HALVES,
+                design=ArchSku.SM90A, guarantee=WGMMA_GUARANTEE),
         Variant("mma", forward(True), source="conv/implicit.cu", kernels=MMA_KERNELS, elements=HALVES,
                 guarantee=MMA_GUARANTEE),
         Variant("mma_tf32", forward(True), source="conv/implicit.cu", kernels=MMA_KERNELS, elements=TF32,

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, ElementKind, Forward, Guarantee, InvalidProblemError, Plan, Variant, operand, output,
+    ArchSku, Args, Array, ElementKind, Forward, Guarantee, InvalidProblemError, Plan, Variant, operand, output,
 )  # fmt: skip
 from ...calls.functional import functional
 from ...core.args import finite_only
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.checked import require_some
 from ...core.error_bound import PerOutput
-from ...schedules.conv_backward import MMA_BACKWARD, SIMT_BACKWARD, backward
+from ...schedules.conv_backward import MMA_BACKWARD, SIMT_BACKWARD, WGMMA_BACKWARD, backward
 from ...schedules.gemm import for_precision
 from ..gated.gated_kinds import GatedActivationKind
 from ..gemm.mma import HALVES, TF32
@@ -165,6 +165,8 @@ class ConvBackwardPlan(Plan):
     args = ConvBackwardArgs
     reference = staticmethod(reference)
     variants = (
+        Variant("wgmma", backward(True, True), source="conv/conv_wgmma.cu", kernels=WGMMA_BACKWARD, elements=HALVES,
+                design=ArchSku.SM90A, guarantee=replace(_MMA, order="wgmma")),
         Variant("mma", backward(True), source="conv/filter.cu", kernels=MMA_BACKWARD, elements=HALVES, guarantee=_MMA),
         Variant("mma_tf32", backward(True), source="conv/filter.cu", kernels=MMA_BACKWARD, elements=TF32,
                 guarantee=replace(_MMA, error=_bound(2.0**14), math="tf32"), refuses=for_precision("tf32")),

@@ -55,27 +55,32 @@ LAST = ("x", "w", "z", "y", "pre", "dy", "dx", "dw")
 
 @pytest.mark.usefixtures("emulation")
 @pytest.mark.parametrize("last", [LAST, ()])
+@pytest.mark.parametrize("row", ["mma", "wgmma"])
 @pytest.mark.parametrize(("channels", "groups"), [(8, 1), (5, 1), (24, 2)])
-def test_tensor_cores(channels: int, groups: int, last: tuple[str, ...]) -> None:
+def test_tensor_cores(channels: int, groups: int, row: str, last: tuple[str, ...]) -> None:
     desc = bc.ConvDescriptor(
         shape=(2, channels * groups, 9, 7), filter_shape=(11 * groups, channels, 3, 2), padding=(1, (0, 2)),
         stride=(2, 1), dilation=(1, 2), groups=groups, activation="silu", element="bfloat16",
     )  # fmt: skip
-    steps = run(bc.ConvPlan, desc, ("bias", "z", "pre"), last, "mma")
+    steps = run(bc.ConvPlan, desc, ("bias", "z", "pre"), last, row)
     packs = [s for s in steps if s.kernel == "pack"]
-    assert len(packs) == (0 if last and channels % 8 == 0 else 2) and steps[-1].axes == {"SIZE": 64, "SPREAD": False}
+    assert len(packs) == (0 if last and channels % 8 == 0 else 2)
+    assert steps[-1].axes == {"SIZE" if row == "mma" else "COLS": 64, "SPREAD": False}
 
 
 @pytest.mark.usefixtures("emulation")
 @pytest.mark.parametrize("last", [LAST, ()])
-def test_large_tiles_of_many_outputs(last: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("row", "axis"), [("mma", "SIZE"), ("wgmma", "COLS")])
+def test_large_tiles_of_many_outputs(row: str, axis: str, last: tuple[str, ...]) -> None:
     desc = bc.ConvDescriptor(shape=(1, 16, 13, 11), filter_shape=(137, 16, 3, 1), padding=1, element="float16")
-    assert run(bc.ConvPlan, desc, (), last, "mma", 2)[-1].axes["SIZE"] == 128
+    assert run(bc.ConvPlan, desc, (), last, row, 2)[-1].axes[axis] == 128
 
 
 @pytest.mark.usefixtures("emulation")
 @pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize(("element", "row"), [("bfloat16", "mma"), ("float32", "mma_tf32"), ("float32", "simt")])
+@pytest.mark.parametrize(
+    ("element", "row"), [("bfloat16", "wgmma"), ("bfloat16", "mma"), ("float32", "mma_tf32"), ("float32", "simt")]
+)
 def test_spread_and_cut_in_three_axes(element: str, row: str, transposed: bool) -> None:
     desc = bc.ConvDescriptor(
         shape=(2, 12, 3, 4, 5), filter_shape=(12, 9, 2, 1, 3) if transposed else (9, 12, 2, 1, 3),
@@ -87,7 +92,7 @@ def test_spread_and_cut_in_three_axes(element: str, row: str, transposed: bool) 
 
 @pytest.mark.usefixtures("emulation")
 @pytest.mark.parametrize("last", [LAST, ("x", "dy"), ()])
-@pytest.mark.parametrize(("element", "row"), [("bfloat16", "mma"), ("float32", "simt")])
+@pytest.mark.parametrize(("element", "row"), [("bfloat16", "wgmma"), ("bfloat16", "mma"), ("float32", "simt")])
 def test_gradients(element: str, row: str, last: tuple[str, ...]) -> None:
     desc = bc.ConvBackwardDescriptor(
         shape=(2, 16, 9, 7), filter_shape=(24, 8, 3, 2), padding=1, stride=(2, 1), groups=2, element=element,
@@ -97,10 +102,10 @@ def test_gradients(element: str, row: str, last: tuple[str, ...]) -> None:
 
 
 @pytest.mark.usefixtures("emulation")
-@pytest.mark.parametrize("row", ["mma", "simt"])
+@pytest.mark.parametrize("row", ["wgmma", "mma", "simt"])
 def test_splits_of_the_filters_gradient(row: str) -> None:
     """Several splits of rows, the last one partial, and large tiles where there are many outputs."""
-    desc = bc.ConvBackwardDescriptor(shape=(3, 8, 431), filter_shape=(72, 8, 9), element="float16", padding=4)
+    desc = bc.ConvBackwardDescriptor(shape=(3, 8, 431), filter_shape=(140, 8, 9), element="float16", padding=4)
     steps = run(bc.ConvBackwardPlan, desc, ("dw", "dbias"), LAST, row)
     merges = [s for s in steps if s.kernel == "merge"]
     assert [s.params["splits"] for s in merges] == [2, 2]
