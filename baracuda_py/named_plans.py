@@ -115,11 +115,14 @@ _POOLS: Rows = {
 
 # ---- convolutions --------------------------------------------------------------------------------------------------
 
+
+def _convolution(rank: int, transposed: bool) -> Name:
+    note = "The gradients are ConvBackwardPlan's." + (" The stride is input_dilation." if transposed else "")
+    return Name("ConvPlan", {"filter_shape": Rank(rank + 2), "transposed": transposed}, note=note)
+
+
 _CONVOLUTIONS: Rows = {
-    f"Conv{'Transpose' if transposed else ''}{rank}dPlan": Name(
-        "ConvPlan", {"filter_shape": Rank(rank + 2), "transposed": transposed},
-        note="The gradients are ConvBackwardPlan's." + (" The stride is input_dilation." if transposed else ""),
-    )  # fmt: skip
+    f"Conv{'Transpose' if transposed else ''}{rank}dPlan": _convolution(rank, transposed)
     for transposed in (False, True)
     for rank in (1, 2, 3)
 }
@@ -283,8 +286,8 @@ _FOURIER: Rows = {
 
 FAMILIES: dict[str, Rows] = {
     "elementwise": _ELEMENTWISE, "reductions and norms": _REDUCTIONS, "losses": _LOSSES, "segments": _SEGMENTS,
-    "pooling": _POOLS, "convolutions": _CONVOLUTIONS, "indexing": _INDEXING, "sorts": _SORTS, "layout": _LAYOUT, "quantised": _QUANTISED,
-    "sampling": _SAMPLING, "Fourier transforms": _FOURIER,
+    "pooling": _POOLS, "convolutions": _CONVOLUTIONS, "indexing": _INDEXING, "sorts": _SORTS, "layout": _LAYOUT,
+    "quantised": _QUANTISED, "sampling": _SAMPLING, "Fourier transforms": _FOURIER,
 }  # fmt: skip
 
 NAMES: Rows = {name: row for rows in FAMILIES.values() for name, row in rows.items()}

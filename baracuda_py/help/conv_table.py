@@ -6,7 +6,9 @@ _RNG = "rng = np.random.default_rng(0)\n"
 
 
 def _arrays(**shapes: tuple[int, ...]) -> str:
-    return _RNG + "".join(f"{name} = rng.standard_normal({shape}, dtype=np.float32)\n" for name, shape in shapes.items())
+    return _RNG + "".join(
+        f"{name} = rng.standard_normal({shape}, dtype=np.float32)\n" for name, shape in shapes.items()
+    )
 
 
 _SPACE = (7, 6, 5)

@@ -1,7 +1,7 @@
 """Convolutions as products of windows and a filter, which nothing stores (kernels/conv).
 
-One form serves a convolution, its transposed one and the gradient of its input, which differ in numbers alone: the input
-is spread by `input_dilation`, windows lie `stride` apart, and a filter that is `transposed` is read backwards with its
+One form serves a convolution, its transposed one and the gradient of its input, which differ in numbers alone: x is
+spread by `input_dilation`, windows lie `stride` apart, and a filter that is `transposed` is read backwards with its
 channels exchanged. Tensor cores read channels last in pieces of 16 bytes; what lies otherwise is packed so into the
 workspace first. k is (axes of the window, channels) in every design.
 """
@@ -15,36 +15,15 @@ from typing import Any
 
 from ..core.element import ElementKind
 from ..core.memo import cached_property
-from ..core.params import Params
-from ..core.tensor import AXES, View, merge_axes, pad
-from ..core.variant import Geometry, Kernel, Problem, Step, aligned
-from .gemm import ACTIVATIONS, EPILOGUE, MMA_SLAB, MMA_SLICE, MMA_STAGES, MMA_THREADS, MMA_TILE, dense
+from ..core.tensor import View, merge_axes, pad
+from ..core.variant import Geometry, Problem, Step, aligned
+from .conv_kernels import SIMT, THREADS, WGMMA_ROWS, WGMMA_THREADS, register_rows, ring_bytes, wgmma_bytes
+from .gemm import ACTIVATIONS, MMA_THREADS, dense
 from .map import divider
 from .products import Place
 from .window import Three, three
 
-THREADS, SIMT = 256, 64
-# A tile on sm_90a: threads of a block, rows, columns by preference, of k in a stage, stages.
-WGMMA_THREADS, WGMMA_ROWS, WGMMA_COLS, WGMMA_DEPTH, WGMMA_STAGES = 256, 128, (128, 64), 64, 3
 Six = tuple[int, ...]  # strides of batch, group, channel and three spatial axes; of a filter group, output, channel, …
-
-PARAMS = Params(
-    "ConvParams", x="ptr", w="ptr", bias="ptr", z="ptr", y="ptr", pre="ptr", parts="ptr", rows="i64", cols="i64",
-    channels="i64", taps="i64", groups="i64", split_rows="i64", in_extent="i64[3]", out_extent="i64[3]",
-    kernel="i64[3]", stride="i64[3]", padding="i64[3]", dilation="i64[3]", input_dilation="i64[3]", x_steps="i64[6]",
-    w_steps="i64[6]", y_steps="i64[3][6]", w_start="i64", bias_step="i64", activation="i32", wide="i32",
-    channels_inner="i32", narrow="i32", dividers="u32[3][3]", **EPILOGUE, **MMA_TILE,
-    conv_wgmma_threads=WGMMA_THREADS, conv_wgmma_stages=WGMMA_STAGES,
-)  # fmt: skip
-PACK_PARAMS = Params(
-    "ConvPackParams", **{"from": "ptr"}, pre="ptr", to="ptr", count="i64", pitch="i64", channels="i64", start="i64",
-    shape=f"i64[{AXES}]", steps=f"i64[2][{AXES}]", channel_step="i64[2]", rank="i32", activation="i32", down="i32",
-    Activation=ACTIVATIONS,
-)  # fmt: skip
-MERGE_PARAMS = Params(
-    "ConvMergeParams", parts="ptr", to="ptr", groups="i64", cols="i64", taps="i64", channels="i64", kept="i64",
-    splits="i64", kernel="i64[3]", w_steps="i64[6]", w_start="i64",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -140,7 +119,12 @@ class Field:
         """Whether channels lie together in whole pieces of `each`; extents: batch, groups and three axes."""
         outer = zip((*self.steps[:2], *self.steps[3:]), extents, strict=True)
         together = self.steps[2] == 1 or channels == 1
-        return self.aligned and together and (self.whole or channels % each == 0) and all(s % each == 0 for s, n in outer if n > 1)
+        return (
+            self.aligned
+            and together
+            and (self.whole or channels % each == 0)
+            and all(s % each == 0 for s, n in outer if n > 1)
+        )
 
 
 def field_of(name: str, view: View, rank: int, channels: int) -> Field:
@@ -163,48 +147,9 @@ def filter_steps(view: View, conv: Convolution) -> tuple[Six, int]:
     return (conv.channels * first, second, first, *(-s for s in own)), start
 
 
-PACK = Kernel("pack", "conv_pack<{T}>", PACK_PARAMS, source="conv/pack.cu", shared="conv")
-MERGE = Kernel("merge", "conv_merge<{T}>", MERGE_PARAMS, source="conv/merge.cu", shared="conv")
-_SOURCE = "conv/implicit.cu"
-MMA = Kernel(
-    "mma", "conv_mma<{T}, {SIZE}, {SPREAD}>", PARAMS, {"SIZE": (128, 64), "SPREAD": (False, True)}, threads=MMA_THREADS,
-    min_blocks=2, source=_SOURCE, shared="conv",
-)  # fmt: skip
-def _rows(kind: ElementKind) -> tuple[int, ...]:
-    """Extents of a window whose filter a thread has in registers."""
-    return (3, 5) if kind.itemsize == 8 else (3, 5, 7)
-
-
-def _depthwise_axes(kind: ElementKind) -> Mapping[str, Any]:
-    return {"N": (16 // kind.itemsize, 1), "K": (0, *_rows(kind))}
-
-
-DEPTHWISE = Kernel(
-    "depthwise", "conv_depthwise<{T}, {N}, {K}>", PARAMS, _depthwise_axes, source=_SOURCE, shared="conv"
-)
-SIMT_KERNEL = Kernel("simt", "conv_simt<{T}>", PARAMS, min_blocks=2, source=_SOURCE, shared="conv")
-DIRECT = Kernel("direct", "conv_direct<{T}>", PARAMS, source=_SOURCE, shared="conv")
-WGMMA = Kernel(
-    "wgmma", "conv_wgmma<{T}, {COLS}, {SPREAD}>", PARAMS, {"COLS": WGMMA_COLS, "SPREAD": (False, True)},
-    threads=WGMMA_THREADS, min_blocks=2, source="conv/conv_wgmma.cu", shared="conv",
-)  # fmt: skip
-WGMMA_KERNELS = (WGMMA, PACK)
-MMA_KERNELS, SIMT_KERNELS = (MMA, PACK), (SIMT_KERNEL, DIRECT, DEPTHWISE, PACK)
-
-
-def ring_bytes(size: int) -> int:
-    """Bytes of a block's ring, or of what warps put the sums in at the end, where that is more."""
-    return max(MMA_STAGES[size] * 2 * size * MMA_SLICE, MMA_THREADS // 32 * MMA_SLAB * (size // 2 + 8) * 4)
-
-
 def tiles(conv: Convolution, size: int, rows: int = 0) -> int:
     """Blocks of a launch with tiles of `size`, or so many columns and `rows`."""
     return int(conv.groups * -(-conv.rows // (rows or size)) * -(-conv.cols // size))
-
-
-def wgmma_bytes(cols: int) -> int:
-    """Bytes of a block's ring on sm_90a, which sums go out through."""
-    return WGMMA_STAGES * (WGMMA_ROWS + cols) * WGMMA_DEPTH * 2
 
 
 class Launches:
@@ -263,9 +208,7 @@ class Launches:
             return (steps[0], *steps[3:], steps[1])
 
         given = None if through is None else (through[0], outer(through[1]), through[1][2])
-        place, pitch = self.packed(
-            field.place, shape, outer(field.steps), conv.channels, field.steps[2], through=given
-        )
+        place, pitch = self.packed(field.place, shape, outer(field.steps), conv.channels, field.steps[2], through=given)
         wide = conv.groups * pitch
         _, b, c = conv.in_extent
         return Field(place, (wide * math.prod(conv.in_extent), pitch, 1, b * c * wide, c * wide, wide), True, True)
@@ -346,11 +289,12 @@ class Launches:
         place, each, vector = Place("w"), self.each, 1
         if self.depthwise_pieces(conv, x):
             vector, inner = each, True
-            if start or steps[0] != 1 or w.ptr % 16 or any(s % each for n, s in zip(conv.kernel, steps[3:]) if n > 1):
+            lines = zip(conv.kernel, steps[3:], strict=True)
+            if start or steps[0] != 1 or w.ptr % 16 or any(s % each for n, s in lines if n > 1):
                 place, pitch = self.packed(place, conv.kernel, steps[3:], conv.groups, steps[0], start)
                 _, b, c = conv.kernel
                 steps, start = (1, 0, 0, b * c * pitch, c * pitch, pitch), 0
-        plain = conv.stride[2] == 1 and conv.dilation[2] == 1 and conv.kernel[2] in _rows(self.element)
+        plain = conv.stride[2] == 1 and conv.dilation[2] == 1 and conv.kernel[2] in register_rows(self.element)
         outer = conv.batch * conv.out_extent[0] * conv.out_extent[1]
         blocks = -(-outer * -(-conv.out_extent[2] // 4) * (conv.groups // vector) // THREADS)
         if blocks >= 2**31:

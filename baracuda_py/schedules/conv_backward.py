@@ -1,4 +1,4 @@
-"""The launches of a convolution's gradients: dx is a convolution itself, dw and dbias sums over the places of the result.
+"""The launches of a convolution's gradients: dx is a convolution itself, dw and dbias sums over the result's places.
 
 Places are cut into splits by a rule that knows the extents alone, and the splits are added in their order.
 """
@@ -9,32 +9,21 @@ import math
 from typing import Any
 
 from ..core.tensor import merge_axes
-from ..core.variant import Geometry, Kernel, Problem, Step
+from ..core.variant import Geometry, Problem, Step
 from .conv import (
-    MERGE, MMA_KERNELS, PARAMS, SIMT_KERNELS, THREADS, WGMMA_COLS, WGMMA_KERNELS, WGMMA_ROWS, WGMMA_THREADS,
-    Convolution, Field, Launches, channels_inner, convolution_of, field_of, filter_steps, gradient_values, ring_bytes,
-    wgmma_bytes,
+    Convolution,
+    Field,
+    Launches,
+    channels_inner,
+    convolution_of,
+    field_of,
+    filter_steps,
+    gradient_values,
 )  # fmt: skip
+from .conv_kernels import THREADS, WGMMA_ROWS, WGMMA_THREADS, ring_bytes, wgmma_bytes
 from .gemm import MMA_THREADS
 from .products import Place
 
-_SOURCE = "conv/filter.cu"
-_FILTER = Kernel(
-    "filter_mma", "conv_filter_mma<{T}, {SIZE}, {SPREAD}>", PARAMS, {"SIZE": (128, 64), "SPREAD": (False, True)}, threads=MMA_THREADS, min_blocks=2,
-    source=_SOURCE, shared="conv",
-)  # fmt: skip
-_FILTER_SIMT = Kernel("filter_simt", "conv_filter_simt<{T}>", PARAMS, min_blocks=2, source=_SOURCE, shared="conv")
-_FILTER_DIRECT = Kernel(
-    "filter_direct", "conv_filter_direct<{T}, {BIAS}>", PARAMS, {"BIAS": (False, True)}, source=_SOURCE, shared="conv"
-)
-_FILTER_WGMMA = Kernel(
-    "filter_wgmma", "conv_filter_wgmma<{T}, {COLS}, {SPREAD}>", PARAMS, {"COLS": WGMMA_COLS, "SPREAD": (False, True)},
-    threads=WGMMA_THREADS, min_blocks=2, source="conv/conv_wgmma.cu", shared="conv",
-)  # fmt: skip
-_SUMS = (_FILTER_DIRECT, MERGE)
-WGMMA_BACKWARD = (*WGMMA_KERNELS, _FILTER_WGMMA, *_SUMS)
-MMA_BACKWARD = (*MMA_KERNELS, _FILTER, *_SUMS)
-SIMT_BACKWARD = (*SIMT_KERNELS, _FILTER_SIMT, *_SUMS)
 _BLOCKS, _SHORTEST, _MOST = 256, 512, 64  # of a launch that splits make; rows of a split at least; splits at most
 _LANES = 32
 
@@ -125,8 +114,8 @@ class BackwardLaunches(Launches):
         return None
 
     def _sums(
-        self, kernel: str, values: dict[str, Any], axes: dict[str, Any], blocks: int, splits: int, each: int, width: int,
-        block: int, smem: int,
+        self, kernel: str, values: dict[str, Any], axes: dict[str, Any], blocks: int, splits: int, each: int,
+        width: int, block: int, smem: int,
     ) -> Place | str:  # fmt: skip
         """The launch that makes the splits' sums of `width` columns for every output, and where they are."""
         conv = self.conv
@@ -181,5 +170,3 @@ class BackwardLaunches(Launches):
 def backward(tensor_cores: bool, warpgroups: bool = False) -> Any:
     """The geometry of a row of `ConvBackwardPlan`."""
     return lambda p: BackwardLaunches(p, tensor_cores, warpgroups).run()
-
-

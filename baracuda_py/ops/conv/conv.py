@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    ArchSku, Args, Array, Descriptor, ElementKind, Forward, Guarantee, Plan, Variant, Vjp, choice, element, extents, flag,
-    integer, operand, output, pairs, per_axis,
+    ArchSku, Args, Array, Descriptor, ElementKind, Forward, Guarantee, Plan, Variant, Vjp, choice, element, extents,
+    flag, integer, operand, output, pairs, per_axis,
 )  # fmt: skip
 from ...calls.functional import functional
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.errors import InvalidProblemError
 from ...core.memo import cached_property
-from ...schedules.conv import MMA_KERNELS, SIMT_KERNELS, WGMMA_KERNELS, forward
+from ...schedules.conv import forward
+from ...schedules.conv_kernels import MMA_KERNELS, SIMT_KERNELS, WGMMA_KERNELS
 from ...schedules.gemm import ACTIVATIONS, for_precision
 from ..gemm.gemm import activated
 from ..gemm.mma import HALVES, TF32
@@ -25,12 +26,12 @@ from ..gemm.mma import HALVES, TF32
 
 @dataclass(frozen=True, kw_only=True)
 class ConvDescriptor(Descriptor):
-    """x has `shape`, [*batch, in_channels, *spatial], and w `filter_shape`, [out_channels, in_channels / groups, *kernel].
+    """x has `shape`, [*batch, in_channels, *spatial], w `filter_shape`, [out_channels, in_channels / groups, *kernel].
 
     There are one to three spatial axes and at most one batch axis. transposed: w is [in_channels, out_channels /
-    groups, *kernel], and is read backwards along the axes of the window: the gradient of a convolution. padding: (before,
-    after) of each axis, around what input_dilation has spread; negative numbers cut. math_precision: "element" (float32
-    strict) or "tf32", for float32. activation: none, relu, gelu, gelu_tanh or silu.
+    groups, *kernel], and is read backwards along the axes of the window: the gradient of a convolution. padding:
+    (before, after) of each axis, around what input_dilation has spread; negative numbers cut. math_precision: "element"
+    (float32 strict) or "tf32", for float32. activation: none, relu, gelu, gelu_tanh or silu.
     """
 
     shape: tuple[int, ...] = extents()
@@ -293,10 +294,11 @@ class ConvPlan(Plan):
     """y[n, o, p] = act(bias[o] + z[n, o, p] + Σ_k Σ_c x̂[n, c, stride p - padding + dilation k] w[o, c, k]).
 
     x [*batch, in_channels, *spatial], w [out_channels, in_channels / groups, *kernel] (transposed: [in_channels,
-    out_channels / groups, *kernel], backwards), one to three spatial axes; x̂ is x with input_dilation - 1 zeros between its
-    elements and padding around it, which are multiplied as numbers are. f16, bf16, f32 (strict, or TF32 where it is asked
-    for), f64; sums in float32, or float64. Channels last (by strides) is read as it is; on tensor cores other layouts are
-    packed into the workspace. A window that fits nowhere gives an axis of 0 places; without channels y is bias and z.
+    out_channels / groups, *kernel], backwards), one to three spatial axes; x̂ is x with input_dilation - 1 zeros between
+    its elements and padding around it, which are multiplied as numbers are. f16, bf16, f32 (strict, or TF32 where it is
+    asked for), f64; sums in float32, or float64. Channels last (by strides) is read as it is; on tensor cores other
+    layouts are packed into the workspace. A window that fits nowhere gives an axis of 0 places; without channels y is
+    bias and z.
     """
 
     op = "conv.conv"

@@ -1,4 +1,4 @@
-"""conv_backward: the gradients of `ConvPlan`, of x, the filter and the bias, of which those that are wanted are made."""
+"""conv_backward: the gradients of `ConvPlan`: of x, the filter and the bias, those that are wanted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from ...core.args import finite_only
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.checked import require_some
 from ...core.error_bound import PerOutput
-from ...schedules.conv_backward import MMA_BACKWARD, SIMT_BACKWARD, WGMMA_BACKWARD, backward
+from ...schedules.conv_backward import backward
+from ...schedules.conv_kernels import MMA_BACKWARD, SIMT_BACKWARD, WGMMA_BACKWARD
 from ...schedules.gemm import for_precision
 from ..gated.gated_kinds import GatedActivationKind
 from ..gemm.mma import HALVES, TF32
@@ -155,8 +156,9 @@ class ConvBackwardPlan(Plan):
     """dx, dw and dbias of `ConvPlan`, of which each may be None and is then free.
 
     With g = dy act'(pre), rounded to the element: dx is the convolution of g with the filter that is transposed, stride
-    and input_dilation exchanged; dw[o, c, k] = Σ_n Σ_p g[n, o, p] x̂[n, c, stride p - padding + dilation k]; dbias = Σ_n Σ_p g.
-    Sums over the places p are cut by their number alone and added in order, so the bits are the same every time.
+    and input_dilation exchanged; dw[o, c, k] = Σ_n Σ_p g[n, o, p] x̂[n, c, stride p - padding + dilation k];
+    dbias = Σ_n Σ_p g. Sums over the places p are cut by their number alone and added in order, so the bits are the same
+    every time.
     """
 
     op = "conv.conv_backward"

@@ -109,9 +109,9 @@ def conv_general_dilated(
     lhs and rhs have one to three spatial axes. x̂: lhs with lhs_dilation - 1 zeros between its elements and padding
     around, (before, after) of each axis, which cuts where it is negative, or "VALID", "SAME", "SAME_LOWER".
     dimension_numbers: the axes of lhs, rhs and the result, as ("NHWC", "HWIO", "NHWC") or numbers; by default batch,
-    channels, spatial and outputs, channels, spatial. Axes in another order are views, so that channels last is read as it
-    is. feature_group_count: groups of channels; batch_group_count: groups of the batch, each with outputs of its own (lhs
-    is copied). A window that fits nowhere gives no places.
+    channels, spatial and outputs, channels, spatial. Axes in another order are views, so that channels last is read as
+    it is. feature_group_count: groups of channels; batch_group_count: groups of the batch, each with outputs of its own
+    (lhs is copied). A window that fits nowhere gives no places.
     """
     rank = _rank(lhs, rhs)
     letters = "DHW"[3 - rank :]
@@ -137,7 +137,9 @@ def conv_general_dilated(
     stride = _each("window_strides", window_strides, rank)
     apart, dilation = _each("lhs_dilation", lhs_dilation, rank), _each("rhs_dilation", rhs_dilation, rank)
     if isinstance(padding, str) and max(apart) > 1:
-        raise InvalidProblemError(f"padding must be pairs where lhs_dilation spreads, got {padding!r}; or conv_transpose")
+        raise InvalidProblemError(
+            f"padding must be pairs where lhs_dilation spreads, got {padding!r}; or conv_transpose"
+        )
     pads = window_padding(padding, _reach(shape[2:], apart), _reach(filters[2:], dilation), stride)
     back = sorted(range(rank + 2), key=of_y.__getitem__)
     y = conv_nd(
@@ -262,8 +264,8 @@ def conv_general_dilated_local(
     w = permuted(rhs, of_w, "rhs")
     if shape_of(w, "rhs")[1:] != shape_of(seen, "patches")[1:]:
         raise InvalidProblemError(
-            f"rhs must have {shape_of(seen, 'patches')[1:]} (channels · places of the window, places of the result) behind "
-            f"its outputs, got {shape_of(w, 'rhs')}"
+            f"rhs must have {shape_of(seen, 'patches')[1:]} (channels · places of the window, places of the result) "
+            f"behind its outputs, got {shape_of(w, 'rhs')}"
         )
     to = None if out is None else permuted(out, of_y, "out")
     space = "xyz"[:rank]

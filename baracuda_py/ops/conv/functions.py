@@ -128,8 +128,8 @@ def conv2d(
     x [batch, channels, height, width], or without batch, in any strides: channels last gives channels last. weight
     [outputs, channels / groups, *kernel], bias [outputs]. stride, padding, dilation: an integer, or one for each axis;
     padding may be "same" (a stride of 1) or "valid". activation: None, "relu", "gelu", "gelu_tanh" or "silu".
-    math_precision: "tf32" for float32 on tensor cores. A window that does not fit is refused. Deterministic, and the same
-    bits in every batch.
+    math_precision: "tf32" for float32 on tensor cores. A window that does not fit is refused. Deterministic, and the
+    same bits in every batch.
     """
     return _forward(
         2, x, weight, bias, stride, padding, dilation, groups, activation, math_precision, out, stream, preference
@@ -230,5 +230,3 @@ def conv_tbc(
         preference=preference,
     )  # fmt: skip
     return permuted(y, (2, 0, 1), "y") if out is None else out
-
-

@@ -25,8 +25,9 @@ def fold_batch_norm(
 ) -> Any:  # fmt: skip
     """The filter and the bias of a convolution with the batch norm behind it (torch's fuse_conv_bn_weights).
 
-    weight · s and (bias - running_mean) s + bn_bias, s = bn_weight / sqrt(running_var + eps); weight [outputs, …], or of a
-    transposed convolution of one group, with `transposed`, [channels, outputs, …]; the others are [outputs]. out: a pair.
+    weight · s and (bias - running_mean) s + bn_bias, s = bn_weight / sqrt(running_var + eps); weight [outputs, …], or
+    of a transposed convolution of one group, with `transposed`, [channels, outputs, …]; the others are [outputs]. out:
+    a pair.
     """
     shape, axis = shape_of(weight, "weight"), int(transposed)
     if len(shape) < 3:
@@ -57,7 +58,8 @@ def standardize_weight(
 ) -> Any:
     """The filter of each output without its mean and over its deviation (weight standardisation, Qiao et al. 2019).
 
-    (w - mean) / sqrt(var + eps) over all axes of weight [outputs, …] but the first, as a layer norm, whose gradient it has.
+    (w - mean) / sqrt(var + eps) over all axes of weight [outputs, …] but the first, as a layer norm, whose gradient it
+    has.
     """
     shape = shape_of(weight, "weight")
     if len(shape) < 2:
@@ -72,5 +74,3 @@ def standardize_weight(
             preference=preference,
         )  # fmt: skip
         return out if out is not None else reshape(made, shape)
-
-

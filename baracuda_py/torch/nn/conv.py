@@ -31,9 +31,7 @@ class _ConvTranspose:
             input, output_size, self.stride, self.padding, self.kernel_size, rank, self.dilation
         )
         function = getattr(bct, f"conv_transpose{rank}d")
-        return function(
-            input, self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation
-        )
+        return function(input, self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation)
 
 
 class Conv1d(_Conv, torch.nn.Conv1d):  # type: ignore[misc]

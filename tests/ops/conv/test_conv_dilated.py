@@ -13,7 +13,7 @@ lax = jax.lax
 
 
 @pytest.fixture(autouse=True)
-def _wide():  # noqa: ANN202
+def _wide():
     with jax.experimental.enable_x64() if hasattr(jax.experimental, "enable_x64") else jax.enable_x64(True):
         yield
 
@@ -81,7 +81,9 @@ def test_patches_and_a_filter_for_each_place() -> None:
     compare("conv_general_dilated_patches", x, (2, 3), (2, 1), "SAME")
     numbers = ("NHWC", "OIHW", "NHWC")
     turned = x.transpose(0, 2, 3, 1)
-    compare("conv_general_dilated_patches", turned, (2, 3), (1, 1), "VALID", rhs_dilation=(2, 1), dimension_numbers=numbers)
+    compare(
+        "conv_general_dilated_patches", turned, (2, 3), (1, 1), "VALID", rhs_dilation=(2, 1), dimension_numbers=numbers
+    )
     w = drawn(5, 18, 6, 4, seed=1)
     compare("conv_general_dilated_local", x, w, (1, 1), "VALID", (2, 3))
     compare("conv_general_dilated_local", turned, w, (1, 1), "VALID", (2, 3), dimension_numbers=numbers)
@@ -92,7 +94,7 @@ def test_gradients_under_jit() -> None:
 
     x, w = drawn(2, 4, 6, 5), drawn(6, 4, 3, 2, seed=1)
 
-    def loss(package: object):  # noqa: ANN202
+    def loss(package: object):
         return lambda x, w: (package.conv_general_dilated(x, w, (2, 1), "SAME", rhs_dilation=(1, 2)) ** 2).sum()
 
     got = jax.jit(jax.grad(loss(bj), (0, 1)))(x, w)
@@ -103,11 +105,7 @@ def test_gradients_under_jit() -> None:
 
 def test_what_is_refused() -> None:
     x, w = drawn(2, 4, 9, 8), drawn(6, 4, 3, 2)
-    for given in (
-        ((1,), "SAME"),
-        ((1, 1), "FULL"),
-        ((1, 1), [(1, 1)]),
-    ):
+    for given in (((1,), "SAME"), ((1, 1), "FULL"), ((1, 1), [(1, 1)])):
         with pytest.raises(InvalidProblemError):
             bc.conv_general_dilated(x, w, *given)
     for more in (

@@ -1,4 +1,4 @@
-"""Convolutions on the emulator: layouts, tiles, spread inputs, groups, splits of the filter's gradient; which kernel ran."""
+"""Convolutions on the emulator: layouts, tiles, spread inputs, groups, splits of the filter's gradient."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ SHAPED = {"x": "shape", "dx": "shape", "w": "filter_shape", "dw": "filter_shape"
 
 def problem(plan: Any, desc: Any, present: tuple[str, ...], last: tuple[str, ...]) -> Operands:
     """Operands that are there, those in `last` with channels last."""
-    case = fill(plan, desc, np.random.default_rng(0), {name: name in present for name in ("bias", "z", "pre", "dx", "dw", "dbias")})
+    optional = ("bias", "z", "pre", "dx", "dw", "dbias")
+    case = fill(plan, desc, np.random.default_rng(0), {name: name in present for name in optional})
     laid: dict[str, Any] = {}
     for name in ("x", "w", "bias", "z", "y", "pre", "dy", "dx", "dw", "dbias"):
         array = case.arrays.get(name)

@@ -135,7 +135,13 @@ def test_what_is_refused(given: dict, named: str) -> None:
 
 def test_shapes_that_are_refused() -> None:
     x, w = drawn(2, 4, 5, 5), drawn(6, 4, 3, 3)
-    for a, b, bias in ((x[0, 0], w, None), (x, w[0], None), (x[:, :3], w, None), (x, w, drawn(5)), (x[:, :, :2], w, None)):
+    for a, b, bias in (
+        (x[0, 0], w, None),
+        (x, w[0], None),
+        (x[:, :3], w, None),
+        (x, w, drawn(5)),
+        (x[:, :, :2], w, None),
+    ):
         with pytest.raises(InvalidProblemError):
             bc.conv2d(a, b, bias)
     with pytest.raises(InvalidProblemError, match="output_padding"):
