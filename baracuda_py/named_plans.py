@@ -113,6 +113,20 @@ _POOLS: Rows = {
     **_both("LpPool2d", "Pool", {"kind": "lp", "spatial_rank": 2, "output_size": None}),
 }
 
+# ---- convolutions --------------------------------------------------------------------------------------------------
+
+
+def _convolution(rank: int, transposed: bool) -> Name:
+    note = "The gradients are ConvBackwardPlan's." + (" The stride is input_dilation." if transposed else "")
+    return Name("ConvPlan", {"filter_shape": Rank(rank + 2), "transposed": transposed}, note=note)
+
+
+_CONVOLUTIONS: Rows = {
+    f"Conv{'Transpose' if transposed else ''}{rank}dPlan": _convolution(rank, transposed)
+    for transposed in (False, True)
+    for rank in (1, 2, 3)
+}
+
 # ---- indexing and sorts --------------------------------------------------------------------------------------------
 
 _INDEXING: Rows = {
@@ -272,8 +286,8 @@ _FOURIER: Rows = {
 
 FAMILIES: dict[str, Rows] = {
     "elementwise": _ELEMENTWISE, "reductions and norms": _REDUCTIONS, "losses": _LOSSES, "segments": _SEGMENTS,
-    "pooling": _POOLS, "indexing": _INDEXING, "sorts": _SORTS, "layout": _LAYOUT, "quantised": _QUANTISED,
-    "sampling": _SAMPLING, "Fourier transforms": _FOURIER,
+    "pooling": _POOLS, "convolutions": _CONVOLUTIONS, "indexing": _INDEXING, "sorts": _SORTS, "layout": _LAYOUT,
+    "quantised": _QUANTISED, "sampling": _SAMPLING, "Fourier transforms": _FOURIER,
 }  # fmt: skip
 
 NAMES: Rows = {name: row for rows in FAMILIES.values() for name, row in rows.items()}

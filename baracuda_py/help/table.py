@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .affine_table import AFFINE
 from .attention import ATTENTION
+from .conv_table import CONV
 from .fourier import FOURIER
 from .indexing import EXAMPLES
 from .latent import LATENT
@@ -57,6 +58,7 @@ up = rng.standard_normal((4, 2), dtype=np.float32)
 output, loss = bc.adaptive_log_softmax_with_loss(x, target, head, [(down, up)])""",
     **AFFINE,
     **ATTENTION,
+    **CONV,
     **EXAMPLES,
     **FOURIER,
     **LATENT,

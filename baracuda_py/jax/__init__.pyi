@@ -89,6 +89,25 @@ from baracuda_py import sliding_tile_attention as sliding_tile_attention
 from baracuda_py import triangle_attention as triangle_attention
 from baracuda_py import triangle_multiplication as triangle_multiplication
 from baracuda_py import triangle_multiplicative_update as triangle_multiplicative_update
+# ops.conv
+from baracuda_py import conv as conv
+from baracuda_py import conv1d as conv1d
+from baracuda_py import conv2d as conv2d
+from baracuda_py import conv3d as conv3d
+from baracuda_py import conv_backward as conv_backward
+from baracuda_py import conv_general_dilated as conv_general_dilated
+from baracuda_py import conv_general_dilated_local as conv_general_dilated_local
+from baracuda_py import conv_general_dilated_patches as conv_general_dilated_patches
+from baracuda_py import conv_nd as conv_nd
+from baracuda_py import conv_tbc as conv_tbc
+from baracuda_py import conv_transpose as conv_transpose
+from baracuda_py import conv_transpose1d as conv_transpose1d
+from baracuda_py import conv_transpose2d as conv_transpose2d
+from baracuda_py import conv_transpose3d as conv_transpose3d
+from baracuda_py import conv_with_general_padding as conv_with_general_padding
+from baracuda_py import convolution as convolution
+from baracuda_py import fold_batch_norm as fold_batch_norm
+from baracuda_py import standardize_weight as standardize_weight
 # ops.elementwise
 from baracuda_py import abs as abs
 from baracuda_py import abs_backward as abs_backward

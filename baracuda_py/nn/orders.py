@@ -126,6 +126,10 @@ max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices: input k
 ceil_mode
 adaptive_max_pool1d_with_indices adaptive_max_pool2d_with_indices adaptive_max_pool3d_with_indices: input output_size
 max_unpool1d max_unpool2d max_unpool3d: input indices kernel_size stride padding output_size
+conv1d conv2d conv3d: input weight bias stride padding dilation groups
+conv_transpose1d conv_transpose2d conv_transpose3d: input weight bias stride padding output_padding groups dilation
+convolution: input weight bias stride padding dilation transposed output_padding groups
+conv_tbc: input weight bias pad
 pad: input pad mode value
 constant_pad_nd: input:x pad value
 fold: input output_size kernel_size dilation padding stride

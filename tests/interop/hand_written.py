@@ -12,6 +12,7 @@ import baracuda_py as bc
 from baracuda_py.core import ElementKind
 from baracuda_py.ops.random.distributions import RandomKind
 from tests.interop.hand_affine import AFFINE
+from tests.interop.hand_convolutions import CONVOLUTIONS
 from tests.interop.hand_layout import LAYOUT
 from tests.interop.hand_linalg_functions import LINALG_FUNCTIONS
 from tests.interop.hand_linalg_lu import LINALG_LU
@@ -202,6 +203,7 @@ _OF_INDICES: dict[str, Callable[[], Call]] = {
 
 GIVEN: dict[str, Callable[[], Call]] = {
     **AFFINE,
+    **CONVOLUTIONS,
     **SIGNALS,
     **SOUNDS,
     **RECURRENCE,

@@ -268,3 +268,16 @@ def test_a_module_is_made_of_our_own_ops(name: str) -> None:
     found = {one.removesuffix("0").removesuffix("Backward") for one in nodes(MODULES[name]().grad_fn)}
     assert found & {"Node", "Composition"}
     assert not {one for one in found - {"Node", "Composition"} if not one.endswith(VIEWS)}
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_convolutions(rank: int) -> None:
+    size, both = (5, 4, 6)[:rank], {"in_channels": 4, "out_channels": 6, "kernel_size": 3, "dtype": F64}
+    for facts in ({}, {"stride": 2, "padding": 1, "groups": 2}, {"padding": "same", "dilation": 2, "bias": False}):
+        compared(f"Conv{rank}d", both | facts, real(2, 4, *size))
+    for mode in ("reflect", "replicate", "circular"):
+        compared(f"Conv{rank}d", both | {"padding": 2, "padding_mode": mode}, real(2, 4, *size))
+    for facts in ({}, {"stride": 2, "padding": 1, "output_padding": 1}, {"groups": 2, "dilation": 2, "bias": False}):
+        compared(f"ConvTranspose{rank}d", both | facts, real(2, 4, *size))
+    layer = nn.ConvTranspose2d(4, 6, 3, stride=2, dtype=F64)
+    assert layer(real(2, 4, 5, 4), output_size=(12, 10)).shape == (2, 6, 12, 10)

@@ -1,6 +1,7 @@
 """Modules over the functional layer, with the parameters and state_dict keys of torch.nn's where it has them."""
 
 from .attention import Attention, KVCache
+from .conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from .embedding import Embedding, EmbeddingBag, RotaryEmbedding
 from .linear import Linear, SwiGLU
 from .loss import CrossEntropyLoss, FusedLinearCrossEntropyLoss
@@ -50,6 +51,12 @@ __all__ = [
     "BatchNorm2d",
     "BatchNorm3d",
     "CTCLoss",
+    "Conv1d",
+    "Conv2d",
+    "Conv3d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
+    "ConvTranspose3d",
     "CosineEmbeddingLoss",
     "CrossEntropyLoss",
     "Embedding",

@@ -1,0 +1,100 @@
+"""The kernels of convolutions (kernels/conv), their parameters and the shared memory of a block."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..core.element import ElementKind
+from ..core.params import Params
+from ..core.tensor import AXES
+from ..core.variant import Kernel
+from .gemm import ACTIVATIONS, EPILOGUE, MMA_SLAB, MMA_SLICE, MMA_STAGES, MMA_THREADS, MMA_TILE
+
+THREADS, SIMT = 256, 64
+# A tile on sm_90a: threads of a block, rows, columns by preference, of k in a stage, stages.
+WGMMA_THREADS, WGMMA_ROWS, WGMMA_COLS, WGMMA_DEPTH, WGMMA_STAGES = 256, 128, (128, 64), 64, 3
+PARAMS = Params(
+    "ConvParams", x="ptr", w="ptr", bias="ptr", z="ptr", y="ptr", pre="ptr", parts="ptr", rows="i64", cols="i64",
+    channels="i64", taps="i64", groups="i64", split_rows="i64", in_extent="i64[3]", out_extent="i64[3]",
+    kernel="i64[3]", stride="i64[3]", padding="i64[3]", dilation="i64[3]", input_dilation="i64[3]", x_steps="i64[6]",
+    w_steps="i64[6]", y_steps="i64[3][6]", w_start="i64", bias_step="i64", activation="i32", wide="i32",
+    channels_inner="i32", narrow="i32", dividers="u32[3][3]", **EPILOGUE, **MMA_TILE,
+    conv_wgmma_threads=WGMMA_THREADS, conv_wgmma_stages=WGMMA_STAGES,
+)  # fmt: skip
+PACK_PARAMS = Params(
+    "ConvPackParams", **{"from": "ptr"}, pre="ptr", to="ptr", count="i64", pitch="i64", channels="i64", start="i64",
+    shape=f"i64[{AXES}]", steps=f"i64[2][{AXES}]", channel_step="i64[2]", rank="i32", activation="i32", down="i32",
+    Activation=ACTIVATIONS,
+)  # fmt: skip
+MERGE_PARAMS = Params(
+    "ConvMergeParams", parts="ptr", to="ptr", groups="i64", cols="i64", taps="i64", channels="i64", kept="i64",
+    splits="i64", kernel="i64[3]", w_steps="i64[6]", w_start="i64",
+)  # fmt: skip
+
+
+PACK = Kernel("pack", "conv_pack<{T}>", PACK_PARAMS, source="conv/pack.cu", shared="conv")
+MERGE = Kernel("merge", "conv_merge<{T}>", MERGE_PARAMS, source="conv/merge.cu", shared="conv")
+_SOURCE = "conv/implicit.cu"
+MMA = Kernel(
+    "mma", "conv_mma<{T}, {SIZE}, {SPREAD}>", PARAMS, {"SIZE": (128, 64), "SPREAD": (False, True)}, threads=MMA_THREADS,
+    min_blocks=2, source=_SOURCE, shared="conv",
+)  # fmt: skip
+
+
+def register_rows(kind: ElementKind) -> tuple[int, ...]:
+    """Extents of a window whose filter a thread has in registers."""
+    return (3, 5) if kind.itemsize == 8 else (3, 5, 7)
+
+
+def _depthwise_axes(kind: ElementKind) -> Mapping[str, Any]:
+    return {"N": (16 // kind.itemsize, 1), "K": (0, *register_rows(kind))}
+
+
+DEPTHWISE = Kernel("depthwise", "conv_depthwise<{T}, {N}, {K}>", PARAMS, _depthwise_axes, source=_SOURCE, shared="conv")
+SIMT_KERNEL = Kernel("simt", "conv_simt<{T}>", PARAMS, min_blocks=2, source=_SOURCE, shared="conv")
+DIRECT = Kernel("direct", "conv_direct<{T}>", PARAMS, source=_SOURCE, shared="conv")
+WGMMA = Kernel(
+    "wgmma", "conv_wgmma<{T}, {COLS}, {SPREAD}>", PARAMS, {"COLS": WGMMA_COLS, "SPREAD": (False, True)},
+    threads=WGMMA_THREADS, min_blocks=2, source="conv/conv_wgmma.cu", shared="conv",
+)  # fmt: skip
+WGMMA_KERNELS = (WGMMA, PACK)
+MMA_KERNELS, SIMT_KERNELS = (MMA, PACK), (SIMT_KERNEL, DIRECT, DEPTHWISE, PACK)
+
+
+def ring_bytes(size: int) -> int:
+    """Bytes of a block's ring, or of what warps put the sums in at the end, where that is more."""
+    return max(MMA_STAGES[size] * 2 * size * MMA_SLICE, MMA_THREADS // 32 * MMA_SLAB * (size // 2 + 8) * 4)
+
+
+def wgmma_bytes(cols: int) -> int:
+    """Bytes of a block's ring on sm_90a, which sums go out through."""
+    return WGMMA_STAGES * (WGMMA_ROWS + cols) * WGMMA_DEPTH * 2
+
+
+# ---- gradients of filters -------------------------------------------------------------------------------------------
+
+_FILTER_SOURCE = "conv/filter.cu"
+_FILTER = Kernel(
+    "filter_mma", "conv_filter_mma<{T}, {SIZE}, {SPREAD}>", PARAMS, {"SIZE": (128, 64), "SPREAD": (False, True)},
+    threads=MMA_THREADS, min_blocks=2, source=_FILTER_SOURCE, shared="conv",
+)  # fmt: skip
+_FILTER_SIMT = Kernel(
+    "filter_simt", "conv_filter_simt<{T}>", PARAMS, min_blocks=2, source=_FILTER_SOURCE, shared="conv"
+)
+_FILTER_DIRECT = Kernel(
+    "filter_direct",
+    "conv_filter_direct<{T}, {BIAS}>",
+    PARAMS,
+    {"BIAS": (False, True)},
+    source=_FILTER_SOURCE,
+    shared="conv",
+)
+_FILTER_WGMMA = Kernel(
+    "filter_wgmma", "conv_filter_wgmma<{T}, {COLS}, {SPREAD}>", PARAMS, {"COLS": WGMMA_COLS, "SPREAD": (False, True)},
+    threads=WGMMA_THREADS, min_blocks=2, source="conv/conv_wgmma.cu", shared="conv",
+)  # fmt: skip
+_SUMS = (_FILTER_DIRECT, MERGE)
+WGMMA_BACKWARD = (*WGMMA_KERNELS, _FILTER_WGMMA, *_SUMS)
+MMA_BACKWARD = (*MMA_KERNELS, _FILTER, *_SUMS)
+SIMT_BACKWARD = (*SIMT_KERNELS, _FILTER_SIMT, *_SUMS)
