@@ -230,6 +230,13 @@ from .ops.attention.sparse.sdpa_variable_block_sparse import SdpaVariableBlockSp
 from .ops.attention.sparse.sdpa_variable_block_sparse_backward import SdpaVariableBlockSparseBackwardArgs as SdpaVariableBlockSparseBackwardArgs
 from .ops.attention.sparse.sdpa_variable_block_sparse_backward import SdpaVariableBlockSparseBackwardDescriptor as _SdpaVariableBlockSparseBackwardDescriptor
 from .ops.attention.sparse.sdpa_variable_block_sparse_backward import SdpaVariableBlockSparseBackwardPlan as SdpaVariableBlockSparseBackwardPlan
+# ops.conv
+from .ops.conv.conv import ConvArgs as ConvArgs
+from .ops.conv.conv import ConvDescriptor as _ConvDescriptor
+from .ops.conv.conv import ConvPlan as ConvPlan
+from .ops.conv.conv_backward import ConvBackwardArgs as ConvBackwardArgs
+from .ops.conv.conv_backward import ConvBackwardDescriptor as _ConvBackwardDescriptor
+from .ops.conv.conv_backward import ConvBackwardPlan as ConvBackwardPlan
 # ops.elementwise
 from .ops.elementwise.affine import AffineArgs as AffineArgs
 from .ops.elementwise.affine import AffineDescriptor as _AffineDescriptor
@@ -850,6 +857,20 @@ from .ops.random.stochastic_cast import StochasticCastArgs as StochasticCastArgs
 from .ops.random.stochastic_cast import StochasticCastDescriptor as _StochasticCastDescriptor
 from .ops.random.stochastic_cast import StochasticCastPlan as StochasticCastPlan
 # ops.recurrence
+from .ops.recurrence.causal_conv import CausalConvDescriptor as _CausalConvDescriptor
+from .ops.recurrence.causal_conv1d import CausalConv1dArgs as CausalConv1dArgs
+from .ops.recurrence.causal_conv1d import CausalConv1dDescriptor as _CausalConv1dDescriptor
+from .ops.recurrence.causal_conv1d import CausalConv1dPlan as CausalConv1dPlan
+from .ops.recurrence.causal_conv1d_backward import CausalConv1dBackwardArgs as CausalConv1dBackwardArgs
+from .ops.recurrence.causal_conv1d_backward import CausalConv1dBackwardDescriptor as _CausalConv1dBackwardDescriptor
+from .ops.recurrence.causal_conv1d_backward import CausalConv1dBackwardPlan as CausalConv1dBackwardPlan
+from .ops.recurrence.causal_conv1d_update import CausalConv1dUpdateArgs as CausalConv1dUpdateArgs
+from .ops.recurrence.causal_conv1d_update import CausalConv1dUpdateDescriptor as _CausalConv1dUpdateDescriptor
+from .ops.recurrence.causal_conv1d_update import CausalConv1dUpdatePlan as CausalConv1dUpdatePlan
+from .ops.recurrence.gru_cell import GruCellArgs as GruCellArgs
+from .ops.recurrence.gru_cell import GruCellBackwardArgs as GruCellBackwardArgs
+from .ops.recurrence.gru_cell import GruCellBackwardPlan as GruCellBackwardPlan
+from .ops.recurrence.gru_cell import GruCellPlan as GruCellPlan
 from .ops.recurrence.kinds import RecurrenceDescriptor as _RecurrenceDescriptor
 from .ops.recurrence.kinds import RecurrenceKind as RecurrenceKind
 from .ops.recurrence.kinds import SequencesDescriptor as _SequencesDescriptor
@@ -862,6 +883,20 @@ from .ops.recurrence.linear_attention_backward import LinearAttentionBackwardPla
 from .ops.recurrence.linear_attention_decode import LinearAttentionDecodeArgs as LinearAttentionDecodeArgs
 from .ops.recurrence.linear_attention_decode import LinearAttentionDecodeDescriptor as _LinearAttentionDecodeDescriptor
 from .ops.recurrence.linear_attention_decode import LinearAttentionDecodePlan as LinearAttentionDecodePlan
+from .ops.recurrence.lstm_cell import LstmCellArgs as LstmCellArgs
+from .ops.recurrence.lstm_cell import LstmCellBackwardArgs as LstmCellBackwardArgs
+from .ops.recurrence.lstm_cell import LstmCellBackwardPlan as LstmCellBackwardPlan
+from .ops.recurrence.lstm_cell import LstmCellPlan as LstmCellPlan
+from .ops.recurrence.recurrent import GruCellDescriptor as _GruCellDescriptor
+from .ops.recurrence.recurrent import LstmCellDescriptor as _LstmCellDescriptor
+from .ops.recurrence.selective import SelectiveScanDescriptor as _SelectiveScanDescriptor
+from .ops.recurrence.selective_scan import SelectiveScanArgs as SelectiveScanArgs
+from .ops.recurrence.selective_scan import SelectiveScanPlan as SelectiveScanPlan
+from .ops.recurrence.selective_scan_backward import SelectiveScanBackwardArgs as SelectiveScanBackwardArgs
+from .ops.recurrence.selective_scan_backward import SelectiveScanBackwardPlan as SelectiveScanBackwardPlan
+from .ops.recurrence.selective_state_update import SelectiveStateUpdateArgs as SelectiveStateUpdateArgs
+from .ops.recurrence.selective_state_update import SelectiveStateUpdateDescriptor as _SelectiveStateUpdateDescriptor
+from .ops.recurrence.selective_state_update import SelectiveStateUpdatePlan as SelectiveStateUpdatePlan
 # ops.reduce
 from .ops.reduce.amax_scale import AmaxScaleArgs as AmaxScaleArgs
 from .ops.reduce.amax_scale import AmaxScaleDescriptor as _AmaxScaleDescriptor
@@ -1203,6 +1238,36 @@ class ContiguizeDescriptor(ViewCopyDescriptor):
     def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], loops: SupportsIndex | Sequence[SupportsIndex] | None = None, start: Sequence[SupportsIndex] | None = None, steps: Sequence[Sequence[SupportsIndex]] | None = None, out_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, element: DType) -> None: ...
 class ContiguizePlan(ViewCopyPlan):
     """`ViewCopyPlan` by another name, with loops, start, steps, out_shape told by shape."""
+class Conv1dDescriptor(ConvDescriptor):
+    """`ConvDescriptor` with filter_shape of 3 axes; transposed False."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], filter_shape: SupportsIndex | Sequence[SupportsIndex], stride: SupportsIndex | Sequence[SupportsIndex] = 1, padding: SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, input_dilation: SupportsIndex | Sequence[SupportsIndex] = 1, groups: SupportsIndex = 1, transposed: bool = False, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', element: DType) -> None: ...
+class Conv1dPlan(ConvPlan):
+    """`ConvPlan` by another name, with filter_shape of 3 axes; transposed False."""
+class Conv2dDescriptor(ConvDescriptor):
+    """`ConvDescriptor` with filter_shape of 4 axes; transposed False."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], filter_shape: SupportsIndex | Sequence[SupportsIndex], stride: SupportsIndex | Sequence[SupportsIndex] = 1, padding: SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, input_dilation: SupportsIndex | Sequence[SupportsIndex] = 1, groups: SupportsIndex = 1, transposed: bool = False, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', element: DType) -> None: ...
+class Conv2dPlan(ConvPlan):
+    """`ConvPlan` by another name, with filter_shape of 4 axes; transposed False."""
+class Conv3dDescriptor(ConvDescriptor):
+    """`ConvDescriptor` with filter_shape of 5 axes; transposed False."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], filter_shape: SupportsIndex | Sequence[SupportsIndex], stride: SupportsIndex | Sequence[SupportsIndex] = 1, padding: SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, input_dilation: SupportsIndex | Sequence[SupportsIndex] = 1, groups: SupportsIndex = 1, transposed: bool = False, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', element: DType) -> None: ...
+class Conv3dPlan(ConvPlan):
+    """`ConvPlan` by another name, with filter_shape of 5 axes; transposed False."""
+class ConvTranspose1dDescriptor(ConvDescriptor):
+    """`ConvDescriptor` with filter_shape of 3 axes; transposed True."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], filter_shape: SupportsIndex | Sequence[SupportsIndex], stride: SupportsIndex | Sequence[SupportsIndex] = 1, padding: SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, input_dilation: SupportsIndex | Sequence[SupportsIndex] = 1, groups: SupportsIndex = 1, transposed: bool = True, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', element: DType) -> None: ...
+class ConvTranspose1dPlan(ConvPlan):
+    """`ConvPlan` by another name, with filter_shape of 3 axes; transposed True."""
+class ConvTranspose2dDescriptor(ConvDescriptor):
+    """`ConvDescriptor` with filter_shape of 4 axes; transposed True."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], filter_shape: SupportsIndex | Sequence[SupportsIndex], stride: SupportsIndex | Sequence[SupportsIndex] = 1, padding: SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, input_dilation: SupportsIndex | Sequence[SupportsIndex] = 1, groups: SupportsIndex = 1, transposed: bool = True, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', element: DType) -> None: ...
+class ConvTranspose2dPlan(ConvPlan):
+    """`ConvPlan` by another name, with filter_shape of 4 axes; transposed True."""
+class ConvTranspose3dDescriptor(ConvDescriptor):
+    """`ConvDescriptor` with filter_shape of 5 axes; transposed True."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], filter_shape: SupportsIndex | Sequence[SupportsIndex], stride: SupportsIndex | Sequence[SupportsIndex] = 1, padding: SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, input_dilation: SupportsIndex | Sequence[SupportsIndex] = 1, groups: SupportsIndex = 1, transposed: bool = True, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', element: DType) -> None: ...
+class ConvTranspose3dPlan(ConvPlan):
+    """`ConvPlan` by another name, with filter_shape of 5 axes; transposed True."""
 class CosineEmbeddingLossBackwardDescriptor(RowLossBackwardDescriptor):
     """`RowLossBackwardDescriptor` with kind cosine_embedding_loss."""
     def __init__(self, *, kind: RowLossKind | str = ..., batch_shape: SupportsIndex | Sequence[SupportsIndex], features: SupportsIndex, reduction: Literal['none', 'mean', 'sum'] = 'mean', ignore_index: SupportsIndex | None = None, p: SupportsFloat | None = None, margin: SupportsFloat | None = None, eps: SupportsFloat | None = None, swap: bool | None = None, element: DType) -> None: ...
@@ -2207,6 +2272,52 @@ def triangle_multiplicative_update(x: Array, p_in_weight: Array, g_in_weight: Ar
     """The triangle update of pairs x [*, N, N, C] by multiplication (Jumper et al. 2021, algorithms 11 and 12)."""
 def unpack_kv_cache(kv_cache: Array, axis: int = 1) -> tuple[Array, Array]:
     """(k_cache, v_cache) of a paged cache that is one array, views of it; JAX copies."""
+# ops.conv
+class ConvBackwardDescriptor(_ConvBackwardDescriptor):
+    """The fields of `ConvDescriptor`."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], filter_shape: SupportsIndex | Sequence[SupportsIndex], stride: SupportsIndex | Sequence[SupportsIndex] = 1, padding: SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, input_dilation: SupportsIndex | Sequence[SupportsIndex] = 1, groups: SupportsIndex = 1, transposed: bool = False, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', element: DType) -> None: ...
+class ConvDescriptor(_ConvDescriptor):
+    """x has `shape`, [*batch, in_channels, *spatial], w `filter_shape`, [out_channels, in_channels / groups, *kernel]."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], filter_shape: SupportsIndex | Sequence[SupportsIndex], stride: SupportsIndex | Sequence[SupportsIndex] = 1, padding: SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, input_dilation: SupportsIndex | Sequence[SupportsIndex] = 1, groups: SupportsIndex = 1, transposed: bool = False, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', element: DType) -> None: ...
+def conv(lhs: Array, rhs: Array, window_strides: Any, padding: int | Sequence[int | Sequence[int]], *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`conv_general_dilated` of lhs [batch, channels, …] and rhs [outputs, channels, …] (jax.lax.conv)."""
+def conv1d(x: Array, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, groups: int = 1, *, activation: str | None = None, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The convolution of x [batch, channels, length], or without batch; see `conv2d`."""
+def conv2d(x: Array, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, groups: int = 1, *, activation: str | None = None, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = act(Σ_k Σ_c x[n, c, stride p - padding + dilation k] weight[o, c, k] + bias[o]) (torch's conv2d)."""
+def conv3d(x: Array, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, groups: int = 1, *, activation: str | None = None, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The convolution of x [batch, channels, depth, height, width], or without batch; see `conv2d`."""
+def conv_backward(dy: Array, x: Array, w: Array, pre: Array | None = None, *, shape: int | Sequence[int] = ..., filter_shape: int | Sequence[int] = ..., stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, input_dilation: int | Sequence[int] = 1, groups: int = 1, transposed: bool = False, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', return_dx: bool = True, return_dw: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx, dw and dbias of `ConvPlan`, of which each may be None and is then free."""
+def conv_general_dilated(lhs: Array, rhs: Array, window_strides: Any, padding: int | Sequence[int | Sequence[int]], lhs_dilation: Any = None, rhs_dilation: Any = None, dimension_numbers: Any = None, feature_group_count: int = 1, batch_group_count: int = 1, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The convolution of jax.lax: y[n, o, p] = Σ_k Σ_c x̂[n, c, stride p - before + rhs_dilation k] rhs[o, c, k]."""
+def conv_general_dilated_local(lhs: Array, rhs: Array, window_strides: Any, padding: int | Sequence[int | Sequence[int]], filter_shape: int | Sequence[int], lhs_dilation: Any = None, rhs_dilation: Any = None, dimension_numbers: Any = None, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """A convolution with another filter at every place (jax.lax.conv_general_dilated_local)."""
+def conv_general_dilated_patches(lhs: Array, filter_shape: int | Sequence[int], window_strides: Any, padding: int | Sequence[int | Sequence[int]], lhs_dilation: Any = None, rhs_dilation: Any = None, dimension_numbers: Any = None, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """What windows see, as channels (channel, place of the window) (jax.lax.conv_general_dilated_patches)."""
+@overload
+def conv_nd(x: A, w: Array, bias: Array | None = None, z: Array | None = None, *, shape: int | Sequence[int] = ..., filter_shape: int | Sequence[int] = ..., stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, input_dilation: int | Sequence[int] = 1, groups: int = 1, transposed: bool = False, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', return_pre: Literal[False] = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A: ...
+@overload
+def conv_nd(x: Array, w: Array, bias: Array | None = None, z: Array | None = None, *, shape: int | Sequence[int] = ..., filter_shape: int | Sequence[int] = ..., stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, input_dilation: int | Sequence[int] = 1, groups: int = 1, transposed: bool = False, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', return_pre: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[n, o, p] = act(bias[o] + z[n, o, p] + Σ_k Σ_c x̂[n, c, stride p - padding + dilation k] w[o, c, k])."""
+def conv_tbc(x: Array, weight: Array, bias: Array, pad: int = 0, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y [time, batch, outputs] of x [time, batch, channels] and weight [kernel, channels, outputs] (torch.conv_tbc)."""
+def conv_transpose(lhs: Array, rhs: Array, strides: Any, padding: int | Sequence[int | Sequence[int]], rhs_dilation: Any = None, dimension_numbers: Any = None, transpose_kernel: bool = False, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`conv_general_dilated` of lhs spread by `strides` (jax.lax.conv_transpose); channels last by default."""
+def conv_transpose1d(x: Array, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, output_padding: Any = 0, groups: int = 1, dilation: int | Sequence[int] = 1, *, activation: str | None = None, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The transposed convolution of x [batch, channels, length], or without batch; see `conv_transpose2d`."""
+def conv_transpose2d(x: Array, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, output_padding: Any = 0, groups: int = 1, dilation: int | Sequence[int] = 1, *, activation: str | None = None, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """What the convolution of these numbers makes of a gradient x, as a forward pass (torch's conv_transpose2d)."""
+def conv_transpose3d(x: Array, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, output_padding: Any = 0, groups: int = 1, dilation: int | Sequence[int] = 1, *, activation: str | None = None, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The transposed convolution of x [batch, channels, depth, height, width]; see `conv_transpose2d`."""
+def conv_with_general_padding(lhs: Array, rhs: Array, window_strides: Any, padding: int | Sequence[int | Sequence[int]], lhs_dilation: Any = None, rhs_dilation: Any = None, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`conv_general_dilated` with batch and outputs first, then channels (jax.lax.conv_with_general_padding)."""
+def convolution(x: Array, weight: Array, bias: Array | None, stride: int | Sequence[int], padding: int | Sequence[int | Sequence[int]], dilation: int | Sequence[int], transposed: bool, output_padding: Any, groups: int, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`conv1d` to `conv3d`, or with `transposed` conv_transpose1d to 3d, by the axes of weight (torch.convolution)."""
+def fold_batch_norm(weight: Array, bias: Array | None, running_mean: Array, running_var: Array, bn_weight: Array | None = None, bn_bias: Array | None = None, eps: float = 1e-05, *, transposed: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The filter and the bias of a convolution with the batch norm behind it (torch's fuse_conv_bn_weights)."""
+def standardize_weight(weight: Array, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The filter of each output without its mean and over its deviation (weight standardisation, Qiao et al. 2019)."""
 # ops.elementwise
 class AffineDescriptor(_AffineDescriptor):
     """x and y have shape `shape`."""
@@ -5298,6 +5409,21 @@ def weibull(scale: Array | float = 1.0, concentration: Array | float = 1.0, *, s
 def weibull_min(scale: Array | float = 1.0, concentration: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution weibull of scale, concentration, numbers or arrays."""
 # ops.recurrence
+class CausalConv1dBackwardDescriptor(_CausalConv1dBackwardDescriptor):
+    """The forward's fields."""
+    def __init__(self, *, batch: SupportsIndex, channels: SupportsIndex, length: SupportsIndex, width: SupportsIndex, activation: Literal['none', 'silu'] = 'none', packed: bool = False, states: SupportsIndex | None = None, element: DType) -> None: ...
+class CausalConv1dDescriptor(_CausalConv1dDescriptor):
+    """As `CausalConvDescriptor`."""
+    def __init__(self, *, batch: SupportsIndex, channels: SupportsIndex, length: SupportsIndex, width: SupportsIndex, activation: Literal['none', 'silu'] = 'none', packed: bool = False, states: SupportsIndex | None = None, element: DType) -> None: ...
+class CausalConv1dUpdateDescriptor(_CausalConv1dUpdateDescriptor):
+    """x has shape (batch, channels, tokens), conv_state (slots, channels, state_len), state_len at least width - 1."""
+    def __init__(self, *, batch: SupportsIndex, channels: SupportsIndex, tokens: SupportsIndex, slots: SupportsIndex, state_len: SupportsIndex, width: SupportsIndex, activation: Literal['none', 'silu'] = 'none', element: DType) -> None: ...
+class CausalConvDescriptor(_CausalConvDescriptor):
+    """x has shape (batch, channels, length), weight (channels, width), width from 2 to 8."""
+    def __init__(self, *, batch: SupportsIndex, channels: SupportsIndex, length: SupportsIndex, width: SupportsIndex, activation: Literal['none', 'silu'] = 'none', packed: bool = False, states: SupportsIndex | None = None, element: DType) -> None: ...
+class GruCellDescriptor(_GruCellDescriptor):
+    """gates have shape (batch, 3 hidden), states (batch, hidden)."""
+    def __init__(self, *, batch: SupportsIndex, hidden: SupportsIndex, order: Literal['rzn', 'zrn'] = 'rzn', element: DType) -> None: ...
 class LinearAttentionBackwardDescriptor(_LinearAttentionBackwardDescriptor):
     """As the forward's."""
     def __init__(self, *, kind: RecurrenceKind | str, batch_size: SupportsIndex, seq_len: SupportsIndex, q_heads: SupportsIndex, k_heads: SupportsIndex, v_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, num_heads: SupportsIndex | None = None, scale: SupportsFloat | None = None, use_qk_l2norm: bool = False, element: DType, num_states: SupportsIndex | None = None) -> None: ...
@@ -5307,20 +5433,45 @@ class LinearAttentionDecodeDescriptor(_LinearAttentionDecodeDescriptor):
 class LinearAttentionDescriptor(_LinearAttentionDescriptor):
     """As `SequencesDescriptor`; stepwise: step by step, in the bits of decode, where chunks would be faster."""
     def __init__(self, *, kind: RecurrenceKind | str, batch_size: SupportsIndex, seq_len: SupportsIndex, q_heads: SupportsIndex, k_heads: SupportsIndex, v_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, num_heads: SupportsIndex | None = None, scale: SupportsFloat | None = None, use_qk_l2norm: bool = False, element: DType, num_states: SupportsIndex | None = None, stepwise: bool = False) -> None: ...
+class LstmCellDescriptor(_LstmCellDescriptor):
+    """gates have shape (batch, 4 hidden), states (batch, hidden)."""
+    def __init__(self, *, batch: SupportsIndex, hidden: SupportsIndex, order: Literal['ifgo', 'iofg'] = 'ifgo', element: DType) -> None: ...
 class RecurrenceDescriptor(_RecurrenceDescriptor):
     """Sequences of seq_len steps and num_heads states of d_k × d_v."""
     def __init__(self, *, kind: RecurrenceKind | str, batch_size: SupportsIndex, seq_len: SupportsIndex, q_heads: SupportsIndex, k_heads: SupportsIndex, v_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, num_heads: SupportsIndex | None = None, scale: SupportsFloat | None = None, use_qk_l2norm: bool = False, element: DType) -> None: ...
+class SelectiveScanDescriptor(_SelectiveScanDescriptor):
+    """u has shape (batch, dim, length), a (dim, states), b and c (batch, groups, states, length), at most 256 states."""
+    def __init__(self, *, batch: SupportsIndex, dim: SupportsIndex, length: SupportsIndex, states: SupportsIndex, groups: SupportsIndex = 1, softplus: bool = False, element: DType) -> None: ...
+class SelectiveStateUpdateDescriptor(_SelectiveStateUpdateDescriptor):
+    """u has shape (batch, dim), state (slots, dim, states), b and c (batch, groups, states), at most 256 states."""
+    def __init__(self, *, batch: SupportsIndex, dim: SupportsIndex, states: SupportsIndex, slots: SupportsIndex, groups: SupportsIndex = 1, softplus: bool = False, state_element: DType | None = None, element: DType) -> None: ...
 class SequencesDescriptor(_SequencesDescriptor):
     """num_states: sequences. None is batch_size; of packed ones, in a batch of 1, it is their number."""
     def __init__(self, *, kind: RecurrenceKind | str, batch_size: SupportsIndex, seq_len: SupportsIndex, q_heads: SupportsIndex, k_heads: SupportsIndex, v_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, num_heads: SupportsIndex | None = None, scale: SupportsFloat | None = None, use_qk_l2norm: bool = False, element: DType, num_states: SupportsIndex | None = None) -> None: ...
+def causal_conv1d(x: Array, weight: Array, bias: Array | None = None, *, seq_idx: Array | None = None, cu_seqlens: Array | None = None, initial_states: Array | None = None, return_final_states: bool = False, activation: str | None = None, layout: str = 'bdl', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[b, c, t] = act(bias[c] + Σ_k weight[c, k] x[b, c, t - (width - 1) + k]), causal_conv1d_fn of causal-conv1d."""
+def causal_conv1d_backward(dy: Array, x: Array, weight: Array, bias: Array | None = None, initial_states: Array | None = None, positions: Array | None = None, rows: Array | None = None, bounds: Array | None = None, dfinal_states: Array | None = None, *, batch: int = ..., channels: int = ..., length: int = ..., width: int = ..., activation: Literal['none', 'silu'] = 'none', packed: bool = False, states: int | None = ..., return_dx: bool = True, return_dweight: bool = True, return_dbias: bool = True, return_dinitial_states: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx[t] = Σ_j w[j] g[t + j], dw[j] = Σ g[t] x[t - j], dbias = Σ g, with g = dy act'(z) and w by distance in time."""
+def causal_conv1d_update(x: Array, conv_state: Array, weight: Array, bias: Array | None = None, *, activation: str | None = None, conv_state_indices: Array | None = None, return_intermediate_states: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y of the next tokens of each sequence; conv_state is moved on in place (causal_conv1d_update of causal-conv1d)."""
 def delta_rule(q: Array, k: Array, v: Array, beta: Array, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, use_qk_l2norm: bool = False, cu_seqlens: Array | None = None, stepwise: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """DeltaNet: S[t] = S[t - 1] + β[t] k[t] (v[t] - S[t - 1]ᵀ k[t])ᵀ, what k has in the state is replaced."""
 def gated_delta_product(q: Array, k: Array, v: Array, g: Array | None, beta: Array, num_householder: int, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, use_qk_l2norm: bool = False, cu_seqlens: Array | None = None, stepwise: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Gated DeltaProduct: `gated_delta_rule` with num_householder = n updates of the state a step (arXiv:2502.10297)."""
 def gated_delta_rule(q: Array, k: Array, v: Array, g: Array, beta: Array, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, use_qk_l2norm: bool = False, cu_seqlens: Array | None = None, stepwise: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Gated DeltaNet: `delta_rule` on a state that fades first, S = exp(g[t]) S[t - 1] (arXiv:2412.06464; Qwen3-Next)."""
+def gated_short_conv(b: Array, c: Array, x: Array, weight: Array, bias: Array | None = None, *, seq_idx: Array | None = None, cu_seqlens: Array | None = None, initial_states: Array | None = None, return_final_states: bool = False, layout: str = 'bld', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """c · causal_conv1d(b · x): the gated short convolution of LFM2 (and of Hyena's operators)."""
 def gla(q: Array, k: Array, v: Array, g: Array, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, cu_seqlens: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Gated linear attention: S[t] = diag(exp g[t]) S[t - 1] + k[t] v[t]ᵀ, a decay for each channel of k."""
+def gru(input: Array, hx: Array, params: Sequence[Array], *, batch_sizes: Any = None, has_biases: bool = True, num_layers: int = 1, dropout: float = 0.0, train: bool = False, bidirectional: bool = False, batch_first: bool = False, order: str = 'rzn', seed: Scalar = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(output, h) of a GRU of several layers and one or both directions (torch.gru)."""
+def gru_cell(input: Array, hx: Array, w_ih: Array, w_hh: Array, b_ih: Array | None = None, b_hh: Array | None = None, *, order: str = 'rzn', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """h after one step of a GRU (torch.gru_cell): two products and `gru_gates`."""
+def gru_gates(gates: A, gates_h: Array, h: Array, *, batch: int = ..., hidden: int = ..., order: Literal['rzn', 'zrn'] = 'rzn', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
+    """h' = (1 - z) n + z h; r, z the sigmoids of their parts of gates + gates_h, n = tanh(gates + r gates_h)."""
+def gru_gates_backward(dh_next: Array, gates: Array, gates_h: Array, h: Array, *, batch: int = ..., hidden: int = ..., order: Literal['rzn', 'zrn'] = 'rzn', return_dgates: bool = True, return_dgates_h: bool = True, return_dh: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Gradients of `GruCellPlan`, whose gates are activated anew: dgates, dgates_h and dh."""
 def hgrn(x: Array, g: Array, initial_state: Array | None = None, output_final_state: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """h[t] = exp(g[t]) h[t - 1] + x[t] for each channel: HGRN's recurrence (arXiv:2311.04823)."""
 def kda(q: Array, k: Array, v: Array, g: Array, beta: Array, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, use_qk_l2norm: bool = False, cu_seqlens: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -5336,18 +5487,50 @@ def linear_attention_decode(q: A, k: Array, v: Array, state: Array, g: Array | N
 @overload
 def linear_attention_decode(q: Array, k: Array, v: Array, state: Array, g: Array | None = None, g_channel: Array | None = None, beta: Array | None = None, a: Array | None = None, b: Array | None = None, bonus: Array | None = None, slots: Array | None = None, *, kind: RecurrenceKind | str = ..., batch_size: int = ..., seq_len: int = ..., q_heads: int = ..., k_heads: int = ..., v_heads: int = ..., d_k: int = ..., d_v: int = ..., num_heads: int | None = ..., scale: float | None = None, use_qk_l2norm: bool = False, num_slots: int = ..., return_states: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """`LinearAttentionPlan` of seq_len steps, from and to the state in each sequence's slot, bit for bit as there."""
+def lstm(input: Array, hx: Sequence[Array], params: Sequence[Array], *, batch_sizes: Any = None, has_biases: bool = True, num_layers: int = 1, dropout: float = 0.0, train: bool = False, bidirectional: bool = False, batch_first: bool = False, order: str = 'ifgo', seed: Scalar = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(output, h, c) of an LSTM of several layers and one or both directions (torch.lstm)."""
+def lstm_cell(input: Array, hx: Sequence[Array], w_ih: Array, w_hh: Array, b_ih: Array | None = None, b_hh: Array | None = None, *, order: str = 'ifgo', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(h, c) after one step of an LSTM (torch.lstm_cell): two products and `lstm_gates`."""
+def lstm_gates(gates: Array, c: Array, gates_h: Array | None = None, *, batch: int = ..., hidden: int = ..., order: Literal['ifgo', 'iofg'] = 'ifgo', return_c_next: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """c' = sigmoid(f) c + sigmoid(i) tanh(g), h = sigmoid(o) tanh(c'), i, f, g, o the parts of gates + gates_h."""
+def lstm_gates_backward(gates: Array, c: Array, gates_h: Array | None = None, dh: Array | None = None, dc_next: Array | None = None, *, batch: int = ..., hidden: int = ..., order: Literal['ifgo', 'iofg'] = 'ifgo', return_dgates: bool = True, return_dc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Gradients of `LstmCellPlan`, whose gates are activated anew: dgates, of gates and gates_h both, and dc."""
 def mamba2_ssd(x: Array, dt: Array, A: Array, B: Array, C: Array, chunk_size: int | None = None, D: Array | None = None, z: Array | None = None, dt_bias: Array | None = None, initial_states: Array | None = None, dt_softplus: bool = False, dt_limit: tuple[float, float] | None = None, return_final_states: bool = False, cu_seqlens: Array | None = None, *, stepwise: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """Mamba-2: S[t] = exp(Δ[t] A) S[t - 1] + Δ[t] x[t] B[t]ᵀ, y[t] = (S[t] C[t] + D x[t]) silu(z[t])."""
+def min_gru(gate: Array, hidden: Array, initial: Array | None = None, *, positive: bool = True, return_last: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """h[t] = (1 - z) h[t - 1] + z g(hidden), z = sigmoid(gate): minGRU ('Were RNNs All We Needed?', Feng et al. 2024)."""
+def min_lstm(forget: Array, input_gate: Array, hidden: Array, initial: Array | None = None, *, positive: bool = True, return_last: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """h[t] = f' h[t - 1] + i' g(hidden), f' = f / (f + i), i' = i / (f + i): minLSTM (Feng et al. 2024)."""
 def retention(q: Array, k: Array, v: Array, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, cu_seqlens: Array | None = None, stepwise: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`simple_gla` with RetNet's decays, 1 - 2^(-5 - h) of head h at every step (arXiv:2307.08621)."""
+def rglru(x: Array, input_gate: Array, recurrence_gate: Array, decay: Array, initial: Array | None = None, *, c: float = 8.0, return_last: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """h[t] = a h[t - 1] + √(1 - a²) sigmoid(input_gate) x, a = exp(-c softplus(decay) sigmoid(recurrence_gate))."""
+def rnn_relu(input: Array, hx: Array, params: Sequence[Array], *, batch_sizes: Any = None, has_biases: bool = True, num_layers: int = 1, dropout: float = 0.0, train: bool = False, bidirectional: bool = False, batch_first: bool = False, seed: Scalar = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(output, h) of an Elman network with relu (torch.rnn_relu)."""
+def rnn_relu_cell(input: Array, hx: Array, w_ih: Array, w_hh: Array, b_ih: Array | None = None, b_hh: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """relu(input w_ihᵀ + b_ih + hx w_hhᵀ + b_hh) (torch.rnn_relu_cell); operands as in `rnn_tanh_cell`."""
+def rnn_tanh(input: Array, hx: Array, params: Sequence[Array], *, batch_sizes: Any = None, has_biases: bool = True, num_layers: int = 1, dropout: float = 0.0, train: bool = False, bidirectional: bool = False, batch_first: bool = False, seed: Scalar = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(output, h) of an Elman network with tanh (torch.rnn_tanh)."""
+def rnn_tanh_cell(input: Array, hx: Array, w_ih: Array, w_hh: Array, b_ih: Array | None = None, b_hh: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """tanh(input w_ihᵀ + b_ih + hx w_hhᵀ + b_hh) (torch.rnn_tanh_cell)."""
 def rwkv6(r: Array, k: Array, v: Array, w: Array, u: Array, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, cu_seqlens: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """RWKV-6: y[t] = scale · (S[t - 1] + diag(u) k[t] v[t]ᵀ)ᵀ r[t], S[t] = diag(exp w[t]) S[t - 1] + k[t] v[t]ᵀ."""
 def rwkv7(r: Array, w: Array, k: Array, v: Array, a: Array, b: Array, *, scale: float = 1.0, initial_state: Array | None = None, output_final_state: bool = False, cu_seqlens: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """RWKV-7: y[t] = scale · S[t]ᵀ r[t], S[t] = (diag(exp w[t]) + b[t] a[t]ᵀ) S[t - 1] + k[t] v[t]ᵀ."""
+def selective_scan(u: Array, delta: Array, A: Array, B: Array, C: Array, D: Array | None = None, z: Array | None = None, delta_bias: Array | None = None, delta_softplus: bool = False, return_last_state: bool = False, *, initial_state: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Mamba's recurrence h = exp(dt A) h + dt B u, y = (C h + D u) silu(z), selective_scan_fn of mamba-ssm (real A)."""
+def selective_scan_backward(dy: Array, u: Array, delta: Array, a: Array, b: Array, c: Array, d: Array | None = None, z: Array | None = None, delta_bias: Array | None = None, initial_state: Array | None = None, dlast_state: Array | None = None, *, batch: int = ..., dim: int = ..., length: int = ..., states: int = ..., groups: int = ..., softplus: bool = False, return_du: bool = True, return_ddelta: bool = True, return_da: bool = True, return_db: bool = True, return_dc: bool = True, return_dd: bool = True, return_dz: bool = True, return_ddelta_bias: bool = True, return_dinitial_state: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Gradients of `SelectiveScanPlan`: with g = ∂L/∂h, walked back from dlast_state, du = Σ_n g dt b + dy d and so on."""
+def selective_state_update(state: Array, x: Array, dt: Array, A: Array, B: Array, C: Array, D: Array | None = None, z: Array | None = None, dt_bias: Array | None = None, dt_softplus: bool = False, *, state_batch_indices: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y [batch, dim] of the next step; state [slots, dim, states] moves on in place (mamba-ssm's, by its names)."""
 def simple_gla(q: Array, k: Array, v: Array, g: Array, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, cu_seqlens: Array | None = None, stepwise: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`linear_attention` whose state fades first: S[t] = exp(g[t]) S[t - 1] + k[t] v[t]ᵀ, a number a head and step."""
+def slstm_cell(gates: Array, c: Array, n: Array, m: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(h, c, n, m) after one step of xLSTM's sLSTM (Beck et al. 2024), its exponential gates stabilised by m."""
 def ssd_chunk_scan(x: Array, dt: Array, A: Array, B: Array, C: Array, chunk_size: int | None = None, D: Array | None = None, z: Array | None = None, dt_bias: Array | None = None, initial_states: Array | None = None, dt_softplus: bool = False, dt_limit: tuple[float, float] | None = None, return_final_states: bool = False, cu_seqlens: Array | None = None, *, stepwise: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """Mamba-2: S[t] = exp(Δ[t] A) S[t - 1] + Δ[t] x[t] B[t]ᵀ, y[t] = (S[t] C[t] + D x[t]) silu(z[t])."""
+def token_shift(x: Array, mix: Array | None = None, state: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Each token's predecessor, x[t - 1], or with mix x · mix + x[t - 1] · (1 - mix): RWKV's token shift."""
 # ops.reduce
 class AmaxScaleDescriptor(_AmaxScaleDescriptor):
     """x has shape `shape`; axis and keepdims are as in `ReduceDescriptor`."""

@@ -1167,22 +1167,42 @@ from baracuda_py import top_p_mask as top_p_mask
 from baracuda_py import top_p_renorm as top_p_renorm
 from baracuda_py import typical_p_mask as typical_p_mask
 # ops.recurrence
+from baracuda_py import causal_conv1d as causal_conv1d
+from baracuda_py import causal_conv1d_backward as causal_conv1d_backward
+from baracuda_py import causal_conv1d_update as causal_conv1d_update
 from baracuda_py import delta_rule as delta_rule
 from baracuda_py import gated_delta_product as gated_delta_product
 from baracuda_py import gated_delta_rule as gated_delta_rule
+from baracuda_py import gated_short_conv as gated_short_conv
 from baracuda_py import gla as gla
+from baracuda_py import gru_cell as gru_cell
+from baracuda_py import gru_gates as gru_gates
+from baracuda_py import gru_gates_backward as gru_gates_backward
 from baracuda_py import hgrn as hgrn
 from baracuda_py import kda as kda
 from baracuda_py import lightning_attention as lightning_attention
 from baracuda_py import linear_attention as linear_attention
 from baracuda_py import linear_attention_backward as linear_attention_backward
 from baracuda_py import linear_attention_decode as linear_attention_decode
+from baracuda_py import lstm_cell as lstm_cell
+from baracuda_py import lstm_gates as lstm_gates
+from baracuda_py import lstm_gates_backward as lstm_gates_backward
 from baracuda_py import mamba2_ssd as mamba2_ssd
+from baracuda_py import min_gru as min_gru
+from baracuda_py import min_lstm as min_lstm
 from baracuda_py import retention as retention
+from baracuda_py import rglru as rglru
+from baracuda_py import rnn_relu_cell as rnn_relu_cell
+from baracuda_py import rnn_tanh_cell as rnn_tanh_cell
 from baracuda_py import rwkv6 as rwkv6
 from baracuda_py import rwkv7 as rwkv7
+from baracuda_py import selective_scan as selective_scan
+from baracuda_py import selective_scan_backward as selective_scan_backward
+from baracuda_py import selective_state_update as selective_state_update
 from baracuda_py import simple_gla as simple_gla
+from baracuda_py import slstm_cell as slstm_cell
 from baracuda_py import ssd_chunk_scan as ssd_chunk_scan
+from baracuda_py import token_shift as token_shift
 # ops.reduce
 from baracuda_py import all as all
 from baracuda_py import amax as amax
@@ -1650,6 +1670,15 @@ def weibull(scale: Array | float = 1.0, concentration: Array | float = 1.0, *, s
     """Draws of the distribution weibull of scale, concentration, numbers or arrays."""
 def weibull_min(scale: Array | float = 1.0, concentration: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, key: Array | None = None, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution weibull of scale, concentration, numbers or arrays."""
+# ops.recurrence
+def gru(input: Array, hx: Array, params: Sequence[Array], *, batch_sizes: Any = None, has_biases: bool = True, num_layers: int = 1, dropout: float = 0.0, train: bool = False, bidirectional: bool = False, batch_first: bool = False, order: str = 'rzn', seed: Scalar = None, key: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(output, h) of a GRU of several layers and one or both directions (torch.gru)."""
+def lstm(input: Array, hx: Sequence[Array], params: Sequence[Array], *, batch_sizes: Any = None, has_biases: bool = True, num_layers: int = 1, dropout: float = 0.0, train: bool = False, bidirectional: bool = False, batch_first: bool = False, order: str = 'ifgo', seed: Scalar = None, key: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(output, h, c) of an LSTM of several layers and one or both directions (torch.lstm)."""
+def rnn_relu(input: Array, hx: Array, params: Sequence[Array], *, batch_sizes: Any = None, has_biases: bool = True, num_layers: int = 1, dropout: float = 0.0, train: bool = False, bidirectional: bool = False, batch_first: bool = False, seed: Scalar = None, key: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(output, h) of an Elman network with relu (torch.rnn_relu)."""
+def rnn_tanh(input: Array, hx: Array, params: Sequence[Array], *, batch_sizes: Any = None, has_biases: bool = True, num_layers: int = 1, dropout: float = 0.0, train: bool = False, bidirectional: bool = False, batch_first: bool = False, seed: Scalar = None, key: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(output, h) of an Elman network with tanh (torch.rnn_tanh)."""
 # ops.softmax
 def gumbel_softmax(x: Array, *, axis: int = -1, hard: bool = False, tau: Scalar = 1.0, seed: Scalar = None, offset: Scalar = 0, key: Array | None = None, return_soft: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """softmax((x + Gumbel noise) / tau) along `axis`, or with `hard` its largest element as one-hot (torch.nn.functional.gumbel_softmax; the draws are those of our own stream)."""
