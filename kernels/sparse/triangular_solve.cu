@@ -1,4 +1,4 @@
-// sparse_triangular_solve    x with A x = b, A the lower or upper triangle of a matrix in CSR. A warp a row and four sides.
+// triangular_solve    x with A x = b, A the lower or upper triangle of a matrix in CSR. A warp a row and four sides.
 //
 // No levels are found (Liu et al. 2016): a warp reads its row's entries, waits at each for the flag of the row that it
 // needs, and sets its own. It waits for rows before its own alone, whose blocks have lower numbers (lookback.cuh). Lane l

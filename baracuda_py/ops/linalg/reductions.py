@@ -36,14 +36,14 @@ def _reflector(do: Pieces, x: Any) -> tuple[Any, Any, Any]:
     with beside(own, do.options["stream"]):
         aside = imag(head, **do.options) if kind.is_complex else zeros(shape_of(own, "x"), kind, like=own)
     given: dict[str, Any] = {"r": own, "i": aside, "o": off}
-    beta = do.of("where(o + i * i > 0, copysign(sqrt(r * r + i * i + o), -r), r)", **given)
+    beta = do.of("f = o + i * i > 0; where(f, copysign(sqrt(where(f, r * r + i * i + o, 1)), -r), r)", **given)
     given["b"] = beta
     far: dict[str, Any] = {"i": aside, "o": off, "b": beta}
-    tau = do.of("where(o + i * i > 0, (b - r) / b, 0)", **given)
-    share = do.of("where(o + i * i > 0, (r - b) / (square(r - b) + i * i), 0)", **given)
+    tau = do.of("(b - r) / where(o + i * i > 0, b, 1)", **given)
+    share = do.of("(r - b) / where(o + i * i > 0, square(r - b) + i * i, 1)", **given)
     if kind.is_complex:
-        tau = complex_of(tau, do.of("where(o + i * i > 0, -i / b, 0)", **far), **do.options)
-        second = do.of("where(o + i * i > 0, -i / (square(r - b) + i * i), 0)", **given)
+        tau = complex_of(tau, do.of("-i / where(o + i * i > 0, b, 1)", **far), **do.options)
+        second = do.of("-i / where(o + i * i > 0, square(r - b) + i * i, 1)", **given)
         share = complex_of(share, second, **do.options)
     with beside(head, do.options["stream"]):
         one = ones_like(head)

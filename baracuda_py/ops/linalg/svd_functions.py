@@ -90,7 +90,7 @@ def svd(
     [..., n, n], without full_matrices [..., m, k] and [..., k, n], have orthonormal columns and rows, whose signs and
     phases are the library's. return_info: info, int32 [...], besides: 0, or more where a matrix did not converge, whose
     results are NaN. driver: "gesvd", the default on a device for more than 64 rows or columns, where nothing waits; or
-    "gesvdj", cuSOLVER's Jacobi method, which takes 0.6 of its time (512 x 512, 4096 x 256), but waits for the device
+    "gesvdj", cuSOLVER's Jacobi method, which takes less time (docs/design/small-matrices.md), but waits for the device
     after each sweep and cannot be captured. Smaller matrices take Jacobi's method in one launch, whatever the driver;
     "gesvda", which squares the condition, is refused. The gradient by u and vh takes full_matrices=False or a square a,
     and distinct singular values (of a rectangular one, off 0): it is infinite or NaN elsewhere, as torch's, and has a
