@@ -22,10 +22,22 @@ def operands(b: int, c: int, n: int, k: int, dtype: Any) -> dict[str, Any]:
     return {**rows, "filter": filters.astype(acc), "skip": rng.standard_normal(c).astype(acc)}
 
 
-def there(given: dict[str, Any]) -> dict[str, Any]:
+def moved(value: Any) -> Any:
+    """On the device; bfloat16 by way of float32, which holds it."""
     import cupy
 
-    return {name: cupy.asarray(value) for name, value in given.items()}
+    if value.dtype == ml_dtypes.bfloat16:
+        return bc.cast(cupy.asarray(value.astype(np.float32)), "bfloat16")
+    return cupy.asarray(value)
+
+
+def there(given: dict[str, Any]) -> dict[str, Any]:
+    return {name: moved(value) for name, value in given.items()}
+
+
+def back(y: Any) -> Any:
+    """In float32 or float64 on the host."""
+    return (y if y.dtype.itemsize == 8 else bc.cast(y, "float32")).get()
 
 
 def convolved(u: Any, filter: Any, period: int) -> Any:
@@ -55,7 +67,7 @@ def test_lengths(n: int, dtype: Any) -> None:
     circular = n & (n - 1) == 0
     for wraps in {False, circular}:
         given = operands(3, 5, n, n, dtype)
-        near(bc.long_convolution(**there(given), circular=wraps).get(), truth(given, wraps), BOUNDS[dtype])
+        near(back(bc.long_convolution(**there(given), circular=wraps)), truth(given, wraps), BOUNDS[dtype])
 
 
 @pytest.mark.parametrize("n", [64, 1024, 4096])
@@ -80,18 +92,15 @@ def test_layouts_and_bits(n: int) -> None:
                                       (16384, np.float32), (2048, ml_dtypes.bfloat16)])  # fmt: skip
 def test_gradients(n: int, dtype: Any) -> None:
     """Against correlations in float64; twice: the same bits."""
-    import cupy
-
     given, dy = operands(4, 3, n, n, dtype), np.random.default_rng(1).standard_normal((4, 3, n)).astype(dtype)
-    device, slope = there(given), cupy.asarray(dy)
-    names = tuple(f"d{name}" for name in NAMES)
-    outs = {f"d{name}": cupy.empty_like(one) for name, one in device.items()}
+    device, slope = there(given), moved(dy)
+    outs = {f"d{name}": bc.empty(value.shape, str(value.dtype), like=device[name]) for name, value in given.items()}
     more = {"batch": 4, "channels": 3, "length": n, "taps": n, "element": str(np.dtype(dtype))}
     plan = bc.LongConvolutionBackwardPlan.select(bc.LongConvolutionBackwardDescriptor(**more))
     plan(dy=slope, **device, **outs)
-    first = {name: outs[name].copy() for name in names}
+    first = {name: back(one) for name, one in outs.items()}
     plan(dy=slope, **device, **outs)
-    assert all((first[name] == outs[name]).all() for name in names)
+    assert all((first[name] == back(one)).all() for name, one in outs.items())
     x, filter, skip, pre, post = (given[name].astype(float) for name in NAMES)
     dy = dy.astype(float)
     u, inner, period = x * pre, dy * post, 2 * n
@@ -103,15 +112,15 @@ def test_gradients(n: int, dtype: Any) -> None:
         "dpost_gate": (convolved(u, filter, period) + skip[:, None] * u) * dy,
     }  # fmt: skip
     for name in ("dx", "dpre_gate", "dpost_gate", "dfilter"):
-        near(first[name].get(), want[name], BOUNDS[dtype] if name != "dfilter" else 5e-6)
+        near(first[name], want[name], BOUNDS[dtype] if name != "dfilter" else 5e-6)
     scale = np.sqrt(np.square(want["dfilter"]).sum(-1))
-    assert (np.abs(first["dskip"].get() - sums[:, 0]) <= 5e-6 * scale).all()
+    assert (np.abs(first["dskip"] - sums[:, 0]) <= 5e-6 * scale).all()
 
 
 def test_other_lengths() -> None:
     """By rfft and irfft."""
     host = operands(1, 2, 20000, 20000, np.float32)
-    near(bc.long_convolution(**there(host)).get(), truth(host, False), 2e-6)
+    near(back(bc.long_convolution(**there(host))), truth(host, False), 2e-6)
     host = operands(1, 2, 1000, 500, np.float16)
     host["filter"] = host["filter"].astype(np.float32)
-    near(bc.long_convolution(**there(host), circular=True).get(), truth(host, True), 3e-3)
+    near(back(bc.long_convolution(**there(host), circular=True)), truth(host, True), 3e-3)
