@@ -52,7 +52,7 @@ def _sum(p: Problem, name: str, place: int) -> Step:
     batch, rows, tiles = desc.batch_size, desc.seq_len, 1 if name == "dv" else tiles_of(desc)
     if name == "dbonus":
         batch, rows, tiles = 1, 1, desc.num_states * tiles
-        strides = (0, 0, out.strides[0])
+        strides: tuple[int, ...] = (0, 0, out.strides[0])
     else:
         strides = three(out)
     params = {
