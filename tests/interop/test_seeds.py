@@ -57,6 +57,13 @@ CALLS: dict[str, Any] = {
     "multinomial_counts": lambda f, a: f(64, a(WEIGHTS)),
     "multivariate_normal": lambda f, a: f(a(X[0, 0, 0]), a(torch.eye(8))),
     "negative_binomial": lambda f, a: f(9.0, 0.5, shape=(64,), like=a(X)),
+    **{
+        name: lambda f, a, n=n: f(
+            a(X[0, :, :, :8]), [a(X[0, :, :, :8])] * 2 if n == 4 else a(X[0, :, :, :8]),
+            [a(torch.ones(8 * n, 8) / 8)] * 4, has_biases=False, num_layers=2, dropout=0.5, train=True,
+        )
+        for name, n in (("gru", 3), ("lstm", 4), ("rnn_relu", 1), ("rnn_tanh", 1))
+    },
     "orthogonal": lambda f, a: f(8, like=a(X)),
     "permutation": lambda f, a: f(a(WEIGHTS.cumsum(0))),
     "quantize": lambda f, a: f(a(X), 0.3, stochastic=True),

@@ -144,8 +144,8 @@ def _layers(kind: str, params: Any, count: int, has_biases: bool) -> list[dict[s
 
 def _network(
     kind: str, x: Any, hx: Any, params: Any, batch_sizes: Any, has_biases: bool, num_layers: int, dropout: float,
-    train: bool, bidirectional: bool, batch_first: bool, order: str | None, seed: Any, out: Any,
-    options: dict[str, Any],
+    train: bool, bidirectional: bool, batch_first: bool, order: str | None, draws: tuple[Any, Any],
+    out: Any, options: dict[str, Any],
 ) -> Any:  # fmt: skip
     """(output, h) or of an LSTM (output, h, c)."""
     states = _pair(hx) if kind == "lstm" else (hx,)
@@ -189,7 +189,9 @@ def _network(
                 kept.append(walk.last(one, options))
         flat = made[0] if directions == 1 else concat(made, axis=1, **options)
         if layer + 1 < layers and dropout and truth("train", train):
-            flat = dropped(flat, dropout, seed=seed, offset=layer * _OF_LAYERS, **options)
+            seed, offset = draws
+            offset = offset + layer * _OF_LAYERS if layer else offset
+            flat = dropped(flat, dropout, seed=seed, offset=offset, **options)
     y = flat if batch_sizes is not None else reshaped(flat, (*shape[:2], shape_of(flat, "y")[1]), "y")
     y = permuted(y, (1, 0, 2), "y") if first else y
     if outs[0] is not None:
@@ -248,8 +250,8 @@ def _empty(
 def lstm(
     input: Array, hx: Sequence[Array], params: Sequence[Array], *, batch_sizes: Any = None, has_biases: bool = True,
     num_layers: int = 1, dropout: float = 0.0, train: bool = False, bidirectional: bool = False,
-    batch_first: bool = False, order: str = "ifgo", seed: Scalar = None, out: Any = None, stream: Any = None,
-    preference: Any = None,
+    batch_first: bool = False, order: str = "ifgo", seed: Scalar = None, offset: Scalar = 0,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """(output, h, c) of an LSTM of several layers and one or both directions (torch.lstm).
 
@@ -257,21 +259,22 @@ def lstm(
     host, the rows of torch's PackedSequence, [rows, features]. hx: (h, c), [layers · directions, batch, size], the size
     of h being that of the projection where there is one. params: of each layer and direction w_ih, w_hh, with
     has_biases b_ih and b_hh, and where states are projected w_hr, in torch's shapes; gates in `order`: "ifgo" of torch
-    and Keras, "iofg" of ONNX. dropout: between layers, where train; seed as in `dropout`. The input's products of all
-    steps are one; then come a product and `lstm_gates` a step. The gradient makes the states' products of all steps
-    anew in one and has one product for each gradient of a weight. Of no steps the states come back.
+    and Keras, "iofg" of ONNX. dropout: between layers, where train; seed and offset as in `dropout`. The products
+    of the input of all steps are one; then come a product and `lstm_gates` a step. The gradient makes the states'
+    products of all steps anew in one and has one product for each gradient of a weight. Of no steps the states come
+    back.
     """
     options = {"stream": stream, "preference": preference}
     return _network("lstm", input, hx, params, batch_sizes, has_biases, num_layers, dropout, train, bidirectional,
-                    batch_first, order, seed, out, options)  # fmt: skip
+                    batch_first, order, (seed, offset), out, options)  # fmt: skip
 
 
 @entry(GruCellPlan)
 def gru(
     input: Array, hx: Array, params: Sequence[Array], *, batch_sizes: Any = None, has_biases: bool = True,
     num_layers: int = 1, dropout: float = 0.0, train: bool = False, bidirectional: bool = False,
-    batch_first: bool = False, order: str = "rzn", seed: Scalar = None, out: Any = None, stream: Any = None,
-    preference: Any = None,
+    batch_first: bool = False, order: str = "rzn", seed: Scalar = None, offset: Scalar = 0,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """(output, h) of a GRU of several layers and one or both directions (torch.gru).
 
@@ -280,14 +283,15 @@ def gru(
     """
     options = {"stream": stream, "preference": preference}
     return _network("gru", input, hx, params, batch_sizes, has_biases, num_layers, dropout, train, bidirectional,
-                    batch_first, order, seed, out, options)  # fmt: skip
+                    batch_first, order, (seed, offset), out, options)  # fmt: skip
 
 
 @entry(GemmPlan)
 def rnn_tanh(
     input: Array, hx: Array, params: Sequence[Array], *, batch_sizes: Any = None, has_biases: bool = True,
     num_layers: int = 1, dropout: float = 0.0, train: bool = False, bidirectional: bool = False,
-    batch_first: bool = False, seed: Scalar = None, out: Any = None, stream: Any = None, preference: Any = None,
+    batch_first: bool = False, seed: Scalar = None, offset: Scalar = 0, out: Any = None, stream: Any = None,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """(output, h) of an Elman network with tanh (torch.rnn_tanh).
 
@@ -295,14 +299,15 @@ def rnn_tanh(
     """
     options = {"stream": stream, "preference": preference}
     return _network("rnn_tanh", input, hx, params, batch_sizes, has_biases, num_layers, dropout, train, bidirectional,
-                    batch_first, None, seed, out, options)  # fmt: skip
+                    batch_first, None, (seed, offset), out, options)  # fmt: skip
 
 
 @entry(GemmPlan)
 def rnn_relu(
     input: Array, hx: Array, params: Sequence[Array], *, batch_sizes: Any = None, has_biases: bool = True,
     num_layers: int = 1, dropout: float = 0.0, train: bool = False, bidirectional: bool = False,
-    batch_first: bool = False, seed: Scalar = None, out: Any = None, stream: Any = None, preference: Any = None,
+    batch_first: bool = False, seed: Scalar = None, offset: Scalar = 0, out: Any = None, stream: Any = None,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """(output, h) of an Elman network with relu (torch.rnn_relu).
 
@@ -310,4 +315,4 @@ def rnn_relu(
     """
     options = {"stream": stream, "preference": preference}
     return _network("rnn_relu", input, hx, params, batch_sizes, has_biases, num_layers, dropout, train, bidirectional,
-                    batch_first, None, seed, out, options)  # fmt: skip
+                    batch_first, None, (seed, offset), out, options)  # fmt: skip
