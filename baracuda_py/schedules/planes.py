@@ -86,6 +86,4 @@ def planes_geometry(
     axes = {"N": wide if together else APART, "TOGETHER": "true" if together else "false"}
     dense = all(v.dense for v in (*views, *others))
     layout = "contiguous" if dense else "inner_contiguous" if together else "strided"
-    return Geometry(
-        (Step("together" if together else "apart", (blocks, 1, 1), params, axes, THREADS),), layout=layout
-    )
+    return Geometry((Step("together" if together else "apart", (blocks, 1, 1), params, axes, THREADS),), layout=layout)

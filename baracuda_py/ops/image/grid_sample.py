@@ -11,13 +11,14 @@ from ...core.arrays import read
 from ...core.checked import truth, whole, wholes
 from ...core.errors import InvalidProblemError
 from ...core.outputs import beside
-from ...core.views import broadcast, shape_of, with_axis
+from ...core.views import shape_of
+from ..gemm.gemm import GemmPlan
+from ..gemm.matmul import matmul
 from ..layout.creation import arange
-from ..layout.moves import copy
 from ..layout.parts import unbind
 from ..layout.views import movedim, reshape
 from ..segment.gather_scatter import GatherScatterPlan
-from .sampling import PADDINGS, TAPS, float_like, formula, one_of, places, rows_of, summed
+from .sampling import PADDINGS, TAPS, float_like, formula, images_at, one_of
 
 
 @entry(GatherScatterPlan)
@@ -31,8 +32,8 @@ def grid_sample(
     mode: "bilinear" (in three axes trilinear), "nearest" (halves to even), "bicubic" (two axes, a = -¾). padding_mode:
     what is read outside, "zeros", "border", "reflection" (about the outermost places, or with align_corners=False the
     halves of a place beyond them). -1 and 1 are the outermost places' centres with align_corners, else their outer
-    edges. A place that is NaN reads nothing and gives 0. Gradients for x, sorted sums without atomics, and grid have the
-    same bits always. y has its channels last in memory.
+    edges. A place that is NaN reads nothing and gives 0. Gradients for x, sorted sums without atomics, and grid have
+    the same bits always. y has its channels last in memory.
     """
     options = {"stream": stream, "preference": preference}
     shape, points = shape_of(x, "x"), shape_of(grid, "grid")
@@ -45,25 +46,92 @@ def grid_sample(
     align = truth("align_corners", align_corners)
     if mode == "bicubic" and rank == 3:
         raise InvalidProblemError('mode "bicubic" is for images of two axes; give "bilinear" or "nearest"')
-    if min(shape[2:]) < 1:
-        raise InvalidProblemError(f"x must have spatial axes of 1 or more, got shape {shape}")
     if float_like(x) is not read(grid, "grid").element:
         raise InvalidProblemError(f"grid must have x's element, {float_like(x)}, got {read(grid, 'grid').element}")
-    coordinates = unbind(grid, -1)[::-1]
-    with beside(x, stream):
-        images = arange(shape[0], like=x)
-    for _ in points[1:-1]:
-        images = with_axis(images, len(shape_of(images, "n")), "n")
-    src, weight = places(coordinates, shape[2:], mode, padding, align, images, options, grid=True)
-    count = math.prod(points[:-1])
-    y = summed(rows_of(x, rank, shape[1]), src, weight, count, options)
-    made = movedim(reshape(y, (*points[:-1], shape[1])), -1, 1)
-    return made if out is None else copy(made, out=out, **options)
+    return images_at(x, unbind(grid, -1)[::-1], mode, padding, align, out, options, grid=True)
 
 
-_AFFINE = {
-    2: ("t00 * u + t01 * v + t02", "t10 * u + t11 * v + t12"),
-    3: (
-        "t00 * u + t01 * v + t02 * w + t03", "t10 * u + t11 * v + t12 * w + t13", "t20 * u + t21 * v + t22 * w + t23",
-    ),
-}  # fmt: skip
+@entry(GatherScatterPlan)
+def grid_sampler(
+    x: Array, grid: Array, interpolation_mode: int, padding_mode: int, align_corners: bool, *, out: Any = None,
+    stream: Any = None, preference: Any = None,
+) -> Any:  # fmt: skip
+    """`grid_sample` with numbers for words (torch.grid_sampler): 0 bilinear, 1 nearest, 2 bicubic; 0 zeros, 1 border, 2
+    reflection.
+    """
+    mode = tuple(TAPS)[whole("interpolation_mode", interpolation_mode, 0, 2)]
+    padding = PADDINGS[whole("padding_mode", padding_mode, 0, 2)]
+    return grid_sample(x, grid, mode, padding, align_corners, out=out, stream=stream, preference=preference)
+
+
+@entry(GatherScatterPlan)
+def grid_sampler_2d(
+    x: Array, grid: Array, interpolation_mode: int, padding_mode: int, align_corners: bool, *, out: Any = None,
+    stream: Any = None, preference: Any = None,
+) -> Any:  # fmt: skip
+    """`grid_sampler` of images [N, C, H, W] (torch.grid_sampler_2d)."""
+    if len(shape_of(x, "x")) != 4:
+        raise InvalidProblemError(f"x must be [N, C, H, W], got shape {shape_of(x, 'x')}")
+    options = {"stream": stream, "preference": preference}
+    return grid_sampler(x, grid, interpolation_mode, padding_mode, align_corners, out=out, **options)
+
+
+@entry(GatherScatterPlan)
+def grid_sampler_3d(
+    x: Array, grid: Array, interpolation_mode: int, padding_mode: int, align_corners: bool, *, out: Any = None,
+    stream: Any = None, preference: Any = None,
+) -> Any:  # fmt: skip
+    """`grid_sampler` of images [N, C, D, H, W] (torch.grid_sampler_3d)."""
+    if len(shape_of(x, "x")) != 5:
+        raise InvalidProblemError(f"x must be [N, C, D, H, W], got shape {shape_of(x, 'x')}")
+    options = {"stream": stream, "preference": preference}
+    return grid_sampler(x, grid, interpolation_mode, padding_mode, align_corners, out=out, **options)
+
+
+def _along(axis: int, n: int, align: bool) -> str:
+    """The formula of coordinates in [-1, 1] of the places of an axis."""
+    if align:
+        return f"(2 * i{axis} / {n - 1} - 1)" if n > 1 else f"(0 * i{axis})"
+    return f"((2 * i{axis} + 1) / {n} - 1)"
+
+
+@entry(GemmPlan)
+def affine_grid(
+    theta: Array, size: Any, align_corners: bool = False, *, out: Any = None, stream: Any = None,
+    preference: Any = None,
+) -> Any:  # fmt: skip
+    """The grid of `grid_sample` that an affine map makes (torch.nn.functional.affine_grid).
+
+    theta: [N, 2, 3] or [N, 3, 4]; size: (N, C, H, W) or (N, C, D, H, W), of what is sampled. Returns [N, *spatial, 2 or
+    3], theta times (x, y, …, 1) of every place, whose coordinates lie in [-1, 1] as align_corners says. One matrix
+    product, of which the gradient for theta is another.
+    """
+    options = {"stream": stream, "preference": preference}
+    shape, sizes, align = shape_of(theta, "theta"), wholes("size", size, 1), truth("align_corners", align_corners)
+    rank = len(sizes) - 2
+    if rank not in (2, 3) or shape != (sizes[0], rank, rank + 1):
+        raise InvalidProblemError(
+            f"theta must be [N, 2, 3] for a size (N, C, H, W), [N, 3, 4] for one with D, got {shape} for {sizes}"
+        )
+    float_like(theta, "theta")
+    spatial = sizes[2:]
+    with beside(theta, stream):
+        number = arange(rank + 1, element=read(theta, "theta").element, like=theta)
+        along = [arange(n, element=read(theta, "theta").element, like=theta) for n in spatial]
+    text = "1"
+    for a in range(rank):  # the last axis is coordinate 0
+        text = f"where(k == {rank - 1 - a}, {_along(a, spatial[a], align)}, {text})"
+    facts = {f"i{a}": reshape(one, (-1, *(1,) * (rank - a))) for a, one in enumerate(along)}
+    base = formula(f"{text} + 0 * k")(**facts, k=number, **options)
+    rows = reshape(base, (math.prod(spatial), rank + 1))
+    to = None if out is None else reshape(out, (sizes[0], math.prod(spatial), rank))
+    made = matmul(rows, movedim(theta, 1, 2), out=to, **options)
+    return out if out is not None else reshape(made, (sizes[0], *spatial, rank))
+
+
+@entry(GemmPlan)
+def affine_grid_generator(
+    theta: Array, size: Any, align_corners: bool, *, out: Any = None, stream: Any = None, preference: Any = None,
+) -> Any:  # fmt: skip
+    """`affine_grid` (torch.affine_grid_generator)."""
+    return affine_grid(theta, size, align_corners, out=out, stream=stream, preference=preference)

@@ -51,6 +51,8 @@ def reference(desc: InterpolateBackwardDescriptor, *, dy: Any) -> Mapping[str, A
 
 PARAMS = Params("InterpolateBackwardParams", dx="ptr", dy="ptr", **AXIS_FIELDS, **planes_params(2))
 
+TEMPLATE = "interpolate_backward<{T}, {N}, {TOGETHER}, Resample::{KIND}>"
+
 
 def _geometry(p: Problem) -> Geometry | str:
     rank, batch = len(p.desc.shape), len(p.desc.shape) - p.desc.spatial_rank
@@ -66,7 +68,7 @@ def backward_in_torch(torch: Any, desc: InterpolateBackwardDescriptor, *, dy: An
 
 
 class InterpolateBackwardPlan(Plan):
-    """dx[…, i] = Σ over the outputs o that read i of w(o, i) dy[…, o], in their row-major order: the same bits always."""
+    """dx[…, i] = Σ over the outputs o that read i of w(o, i) dy[…, o], in their row-major order."""
 
     op = "image.interpolate_backward"
     direction = "backward"
@@ -77,7 +79,7 @@ class InterpolateBackwardPlan(Plan):
     variants = (
         Variant(
             "planes", _geometry, source="image/interpolate_backward.cu", elements=FLOATS,
-            kernels=planes_kernels("interpolate_backward<{T}, {N}, {TOGETHER}, Resample::{KIND}>", PARAMS), may_spill=True,
+            kernels=planes_kernels(TEMPLATE, PARAMS), may_spill=True,
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip

@@ -25,8 +25,8 @@ FAR = 1 << 20
 class RoiAlignDescriptor(Descriptor):
     """x is [batch, channels, height, width], rois [regions, 5], y [regions, out_channels, *output_size].
 
-    A region is (number of the image, x1, y1, x2, y2), in units of spatial_scale places. sampling_ratio: samples of a bin
-    along each axis; 0 for as many as it is places long. aligned: places are centres, and regions may be smaller than
+    A region is (number of the image, x1, y1, x2, y2), in units of spatial_scale places. sampling_ratio: samples of a
+    bin along each axis; 0 for as many as it is places long. aligned: places are centres, and regions may be smaller than
     one. position_sensitive: bin (i, j) of output channel c reads channel (c · rows + i) · columns + j.
     """
 
@@ -98,17 +98,17 @@ def regions_of(desc: RoiAlignDescriptor, rois: Any) -> Iterator[tuple[int, int, 
     """
     for r, (image, x1, y1, x2, y2) in enumerate(np.asarray(rois, np.float64)):
         axes, count = [], 1
-        for low, high, bins, extent in zip((y1, x1), (y2, x2), desc.output_size, desc.size, strict=True):
+        for low, high, bins, places in zip((y1, x1), (y2, x2), desc.output_size, desc.size, strict=True):
             shift = 0.5 if desc.aligned else 0.0
             start, end = low * desc.spatial_scale - shift, high * desc.spatial_scale - shift
             bin_size = (end - start if desc.aligned else np.fmax(end - start, 1.0)) / bins
             samples = desc.sampling_ratio or max(0, int(np.ceil(bin_size)) if np.isfinite(bin_size) else 0)
             samples = samples if abs(start) <= FAR and abs(end) <= FAR else 0
             c = start + np.arange(bins)[:, None] * bin_size + (np.arange(samples) + 0.5) * bin_size / max(samples, 1)
-            inside = (c >= -1) & (c <= extent)
+            inside = (c >= -1) & (c <= places)
             c = np.where(inside, np.fmax(c, 0), 0)
-            first = np.minimum(c.astype(np.int64), extent - 1)
-            last = np.minimum(first + 1, extent - 1)
+            first = np.minimum(c.astype(np.int64), places - 1)
+            last = np.minimum(first + 1, places - 1)
             axes.append((first, last, np.where(last > first, c - first, 0.0), inside))
             count *= samples
         if 0 <= image < desc.batch:
@@ -218,7 +218,7 @@ class RoiAlignPlan(Plan):
     variants = (
         Variant(
             "planes", _geometry, source="image/roi_align.cu", elements=FLOATS,
-            kernels=planes_kernels("roi_align<{T}, {N}, {TOGETHER}>", PARAMS), may_spill=True,
+            kernels=planes_kernels("roi_align<{T}, {N}, {TOGETHER}>", PARAMS),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip

@@ -65,7 +65,7 @@ def _geometry(p: Problem) -> Geometry | str:
 
 
 class RoiAlignBackwardPlan(Plan):
-    """dx[n, c, y, x] = Σ over the regions of image n, in their order, and their bins, of what a bin reads there · dy."""
+    """dx[n, c, y, x] = Σ over the regions of image n, in their order, and their bins, of their weight there · dy."""
 
     op = "image.roi_align_backward"
     direction = "backward"

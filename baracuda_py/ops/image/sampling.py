@@ -1,7 +1,7 @@
-"""Sampling: images at places that an array tells, as weighted sums of rows; all of their gradients are in a fixed order.
+"""Sampling: images at places that an array tells, as weighted sums of rows, in a fixed order.
 
-Rows are the channels of an image's places. A place becomes tokens, the rows that it reads, and their weights, formulas of
-the coordinates; `gather_scatter` sums them. Its gradient sorts the tokens by row and sums in that order: no atomics.
+Rows are the channels of an image's places. A place becomes tokens, the rows that it reads, and their weights, formulas
+of the coordinates; `gather_scatter` sums them. Its gradient sorts the tokens by row and sums in that order: no atomics.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ...core.outputs import beside
 from ...core.views import shape_of, with_axis
 from ...expressions.elementwise import elementwise
 from ..layout.creation import arange
+from ..layout.moves import copy
 from ..layout.views import movedim, reshape
 from ..segment.gather_scatter import gather_scatter_sum
 
@@ -74,47 +75,80 @@ def _tap(c: str, n: str, number: str, mode: str, padding: str, align: bool) -> t
     return padded(f"(floor({c}) + {number} - 1)", n, padding, align), f"where({x} < 1, {near}, {far})"
 
 
+def token_formulas(taps: Sequence[tuple[str, str]]) -> tuple[Any, Any]:
+    """The row of a token, -1 for none, and its weight, from formulas of each axis: the place it reads, and its weight.
+
+    They may name coordinates c0 …, extents n0 …, and the token's number k; b is the image.
+    """
+    inside = " and ".join(f"({place} >= 0 and {place} <= n{a} - 1)" for a, (place, _) in enumerate(taps))
+    row = "b"
+    for a, (place, _) in enumerate(taps):
+        row = f"({row} * n{a} + int64({place}))"
+    return elementwise(f"{row} if {inside} else -1"), elementwise(" * ".join(weight for _, weight in taps))
+
+
+def tap_number(axis: int, taps: int, rank: int) -> str:
+    """The formula of which tap of an axis token k is, the last axis moving fastest."""
+    return f"((k // {taps ** (rank - 1 - axis)}) % {taps})"
+
+
 @cache
 def _formulas(rank: int, mode: str, padding: str, align: bool, grid: bool, narrow: bool) -> tuple[Any, Any]:
-    """The row of a token, -1 for none, and its weight, of coordinates c0 …, extents n0 …, batch b and token k."""
-    taps, found = TAPS[mode], []
+    found = []
     for a in range(rank):
         c = f"float32(c{a})" if narrow else f"c{a}"
         c = from_grid(c, f"n{a}", align) if grid else c
-        found.append(_tap(c, f"n{a}", f"((k // {taps ** (rank - 1 - a)}) % {taps})", mode, padding, align))
-    inside = " and ".join(f"({place} >= 0 and {place} <= n{a} - 1)" for a, (place, _) in enumerate(found))
-    row = "b"
-    for a, (place, _) in enumerate(found):
-        row = f"({row} * n{a} + int64({place}))"
-    return elementwise(f"{row} if {inside} else -1"), elementwise(" * ".join(weight for _, weight in found))
+        found.append(_tap(c, f"n{a}", tap_number(a, TAPS[mode], rank), mode, padding, align))
+    return token_formulas(found)
+
+
+def tokens(
+    formulas: tuple[Any, Any], count: int, coordinates: Sequence[Any], extents: Sequence[int], batch: Any,
+    options: dict[str, Any],
+) -> tuple[Any, Any | None]:  # fmt: skip
+    """The tokens of places, `count` each: their rows and weights, [*places, count]; None for weights of 1.
+
+    coordinates: an array for each axis; batch: a number, or an array that broadcasts with them.
+    """
+    row, weight = formulas
+    with beside(coordinates[0], options["stream"]):
+        number = arange(count, like=coordinates[0])
+    last = len(shape_of(coordinates[0], "coordinates"))
+    facts: dict[str, Any] = {f"c{a}": with_axis(c, last, "coordinates") for a, c in enumerate(coordinates)}
+    facts |= {f"n{a}": n for a, n in enumerate(extents)}
+    facts |= {"k": number, "b": batch if isinstance(batch, int) else with_axis(batch, -1, "batch")}
+
+    def made(one: Any) -> Any:
+        return one(**{name: fact for name, fact in facts.items() if name in one.inputs}, **options)
+
+    return made(row), made(weight) if "c0" in weight.inputs else None
 
 
 def places(
     coordinates: Sequence[Any], extents: Sequence[int], mode: str, padding: str, align: bool, batch: Any,
     options: dict[str, Any], grid: bool = False,
 ) -> tuple[Any, Any | None]:  # fmt: skip
-    """Tokens of places: their rows and weights, [places · taps]; no weights of nearest.
-
-    coordinates: an array [*shape] for each axis, all of one shape, with `grid` in [-1, 1]; batch: one that broadcasts
-    with them, the images.
-    """
-    rank = len(extents)
+    """`tokens` of a mode and a padding; with `grid` coordinates lie in [-1, 1]."""
     narrow = read(coordinates[0], "coordinates").element.itemsize < 4
-    row, weight = _formulas(rank, mode, padding, align, grid, narrow)
-    taps = TAPS[mode] ** rank
-    with beside(coordinates[0], options["stream"]):
-        number = arange(taps, like=coordinates[0])
-    last = len(shape_of(coordinates[0], "coordinates"))
-    facts: dict[str, Any] = {f"c{a}": with_axis(c, last, "coordinates") for a, c in enumerate(coordinates)}
-    sizes = {f"n{a}": n for a, n in enumerate(extents)}
-    if "k" in row.inputs:
-        facts["k"] = number
-    src = row(**facts, **sizes, b=with_axis(batch, last, "batch"), **options)
-    flat = (math.prod(shape_of(src, "src")),)
-    if mode == "nearest":
-        return reshape(src, flat), None
-    used = {name: n for name, n in sizes.items() if name in weight.inputs}
-    return reshape(src, flat), reshape(weight(**facts, **used, **options), flat)
+    formulas = _formulas(len(extents), mode, padding, align, grid, narrow)
+    return tokens(formulas, TAPS[mode] ** len(extents), coordinates, extents, batch, options)
+
+
+def images_at(
+    x: Any, coordinates: Sequence[Any], mode: str, padding: str, align: bool, out: Any, options: dict[str, Any],
+    grid: bool = False,
+) -> Any:  # fmt: skip
+    """Images x [N, C, *spatial] at places [N, *points] of each axis: [N, C, *points], channels last in memory."""
+    shape, points = shape_of(x, "x"), shape_of(coordinates[0], "coordinates")
+    rank = len(coordinates)
+    if min(shape[2:]) < 1:
+        raise InvalidProblemError(f"x must have spatial axes of 1 or more, got shape {shape}")
+    with beside(x, options["stream"]):
+        images = reshape(arange(shape[0], like=x), (shape[0], *(1,) * (len(points) - 1)))
+    src, weight = places(coordinates, shape[2:], mode, padding, align, images, options, grid)
+    y = summed(rows_of(x, rank, shape[1]), src, weight, math.prod(points), options)
+    made = movedim(reshape(y, (*points, shape[1])), -1, 1)
+    return made if out is None else copy(made, out=out, **options)
 
 
 def rows_of(x: Any, rank: int, channels: int) -> Any:
@@ -126,9 +160,10 @@ def rows_of(x: Any, rank: int, channels: int) -> Any:
 
 def summed(rows: Any, src: Any, weight: Any, points: int, options: dict[str, Any]) -> Any:
     """What tokens, as many a point, come to: [points, C]."""
-    if weight is None:
-        return gather_scatter_sum(rows, src, num_segments=points, by="evenly", **options)
-    return gather_scatter_sum(rows, src, weight=weight, num_segments=points, by="evenly", **options)
+    flat, given = (math.prod(shape_of(src, "src")),), {}
+    if weight is not None:
+        given["weight"] = reshape(weight, flat)
+    return gather_scatter_sum(rows, reshape(src, flat), num_segments=points, by="evenly", **given, **options)
 
 
 def float_like(x: Any, name: str = "x") -> Any:
