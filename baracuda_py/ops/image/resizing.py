@@ -27,7 +27,8 @@ _MODES = {
 }  # fmt: skip
 
 
-def _numbers(name: str, value: Any, rank: int) -> list[Any]:
+def numbers_of(name: str, value: Any, rank: int) -> list[Any]:
+    """A number for each of `rank` axes, of one for all or as many."""
     found = [value] * rank if isinstance(value, (int, float, np.number)) else list(sequence(name, value, "numbers"))
     if len(found) != rank:
         raise InvalidProblemError(f"{name} must be a number, or one for each of {rank} spatial axes, got {value}")
@@ -42,8 +43,8 @@ def _sizes(own: Sequence[int], size: Any, scale_factor: Any, recompute: bool) ->
     if size is not None:
         if recompute:
             raise InvalidProblemError("recompute_scale_factor goes with scale_factor, not with size")
-        return wholes("size", _numbers("size", size, rank), 1), [None] * rank
-    factors = [real("scale_factor", f) for f in _numbers("scale_factor", scale_factor, rank)]
+        return wholes("size", numbers_of("size", size, rank), 1), [None] * rank
+    factors = [real("scale_factor", f) for f in numbers_of("scale_factor", scale_factor, rank)]
     if not all(0 < f < math.inf for f in factors):
         raise InvalidProblemError(f"scale_factor must be above 0 and finite, got {scale_factor}")
     sizes = tuple(math.floor(n * f) for n, f in zip(own, factors, strict=True))
