@@ -1,9 +1,9 @@
 """Planes: the geometry of ops that make each point of an image from others, by weights that all its planes share.
 
-A thread has one point of the target (a place along a leading axis and three spatial ones) in a few planes: what it finds
-out about the point, coordinates and weights, serves all of them. Planes are the batch axes, merged. Where they lie
-together (channels last) a thread has neighbours among them and moves 16 bytes at a time, else planes that lie apart, so
-that neighbours in a warp are neighbours in memory either way.
+A thread has one point of the target (a place along a leading axis and three spatial ones) in a few planes: what it
+finds out about the point, coordinates and weights, serves all of them. Planes are the batch axes, merged. Where they
+lie together (channels last) a thread has neighbours among them and moves 16 bytes at a time, else planes that lie
+apart, so that neighbours in a warp are neighbours in memory either way.
 """
 
 from __future__ import annotations

@@ -85,8 +85,8 @@ def deform_conv2d(
 ) -> Any:  # fmt: skip
     """A convolution whose taps are moved (torchvision.ops.deform_conv2d): v1, and v2 with a mask (Zhu et al. 2019).
 
-    x: [N, C, H, W]; weight: [O, C / groups, kh, kw]; offset: [N, 2 · G · kh · kw, oh, ow], (row, column) of every tap of
-    G groups of channels; mask: [N, G · kh · kw, oh, ow], what is read times it; bias: [O]. Taps are read bilinearly,
+    x: [N, C, H, W]; weight: [O, C / groups, kh, kw]; offset: [N, 2 · G · kh · kw, oh, ow], (row, column) of every tap
+    of G groups of channels; mask: [N, G · kh · kw, oh, ow], what is read times it; bias: [O]. Taps are read bilinearly,
     with 0 outside. What the taps read is written once, [N, oh, ow, kh · kw, C], and multiplied by weight. Gradients for
     all operands are sums in a fixed order.
     """
@@ -105,8 +105,7 @@ def deform_conv2d(
     if taps[0] % groups:
         raise InvalidProblemError(f"weight must have outputs for each of {groups} groups, got shape {taps}")
     size = tuple(
-        (m + 2 * p - d * (k - 1) - 1) // s + 1
-        for m, p, d, k, s in zip(own, pads, apart, kernel, steps, strict=True)
+        (m + 2 * p - d * (k - 1) - 1) // s + 1 for m, p, d, k, s in zip(own, pads, apart, kernel, steps, strict=True)
     )
     count, given = math.prod(kernel), shape_of(offset, "offset")
     parts = given[1] // (2 * count) if len(given) == 4 else 0
@@ -132,7 +131,9 @@ def deform_conv2d(
     rows, columns = reshape(rows, (size[0], 1, 1, 1)), reshape(columns, (size[1], 1, 1))
     wide = str(kind.acc)
     found = []
-    for a, (one, place, tap) in enumerate(zip(moved, (rows, columns), (f"k // {kernel[1]}", f"k % {kernel[1]}"), strict=True)):
+    for a, (one, place, tap) in enumerate(
+        zip(moved, (rows, columns), (f"k // {kernel[1]}", f"k % {kernel[1]}"), strict=True)
+    ):
         text = f"{wide}(d) + (i * {steps[a]} - {pads[a]} + ({tap}) * {apart[a]})"
         found.append(formula(text)(d=one, i=place, k=number, **options))
     src, share = places(found, own, "bilinear", "zeros", False, images, options)

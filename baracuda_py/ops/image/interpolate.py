@@ -227,8 +227,9 @@ class InterpolatePlan(Plan):
     """y[…, o] = Σ w(o, i) x[…, i], w the product of a weight for each spatial axis.
 
     nearest, nearest_exact, linear, cubic (a = -¾, edges repeated) and area are PyTorch's modes; coordinates are
-    float64 but for nearest, whose places are PyTorch's in float32. triangle, keys (a = -½), lanczos3 and lanczos5 are filters
-    whose weights are divided by their sum, JAX's and, with antialias, PyTorch's. Infinity times a weight of 0 is NaN.
+    float64 but for nearest, whose places are PyTorch's in float32. triangle, keys (a = -½), lanczos3 and lanczos5 are
+    filters whose weights are divided by their sum, JAX's and, with antialias, PyTorch's. Infinity times a weight of 0
+    is NaN.
     """
 
     op = "image.interpolate"

@@ -117,7 +117,8 @@ class NmsPlan(Plan):
     """keep: of the boxes in `order` those of which no kept one before covers more than iou_threshold; count: how many.
 
     Two boxes cover each other by the area they share over that of both, where their groups are equal. keep has -1
-    behind the `count` boxes kept, and nothing is read back. A box without area covers none; NaN compares as not covered.
+    behind the `count` boxes kept, and nothing is read back. A box without area covers none; NaN compares as not
+    covered.
     """
 
     op = "image.nms"
@@ -162,8 +163,8 @@ def nms(
     """The boxes that no better one covers by more than iou_threshold, and how many there are (torchvision.ops.nms).
 
     boxes: [n, 4], corners (x1, y1, x2, y2); scores: [n]. Returns keep [n], int64, best first, of equal scores the
-    lowest index, with -1 behind the last; and count, 0-d int64 on the device: `keep[:int(count)]` is torchvision's result. A
-    box is struck out by a kept one where the area they share is above iou_threshold of that of both.
+    lowest index, with -1 behind the last; and count, 0-d int64 on the device: `keep[:int(count)]` is torchvision's
+    result. A box is struck out by a kept one where the area they share is above iou_threshold of that of both.
     """
     options = {"stream": stream, "preference": preference}
     return _nms(constant(boxes), _order(boxes, scores, options), iou_threshold=iou_threshold, out=out, **options)

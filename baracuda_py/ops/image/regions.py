@@ -31,7 +31,10 @@ def rois_of(x: Any, boxes: Any, options: dict[str, Any]) -> Any:
     if len(boxes) != images or any(len(s) != 2 or s[1] != 4 for s in shapes):
         raise InvalidProblemError(f"boxes must be a list of [k, 4] for each of {images} images, got shapes {shapes}")
     with beside(x, options["stream"]):
-        numbers = [full((s[0], 1), float(i), element=read(one, "boxes").element, like=one) for i, (one, s) in enumerate(zip(boxes, shapes, strict=True))]
+        numbers = [
+            full((s[0], 1), float(i), element=read(one, "boxes").element, like=one)
+            for i, (one, s) in enumerate(zip(boxes, shapes, strict=True))
+        ]
     rows = [concat([n, one], axis=1, **options) for n, one in zip(numbers, boxes, strict=True)]
     return concat(rows, axis=0, **options) if len(rows) > 1 else rows[0]
 

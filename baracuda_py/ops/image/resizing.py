@@ -77,8 +77,8 @@ def interpolate(
     """Images of another size (torch.nn.functional.interpolate); see `InterpolatePlan`.
 
     x: [N, C, *spatial], one to three spatial axes of a float; give size or scale_factor, a number or one for each.
-    mode: "nearest", "nearest-exact", "area"; "linear", "bilinear", "trilinear" of one, two, three axes; "bicubic" of two.
-    align_corners: the outermost places stay where they are. scale_factor sets the distance of outputs unless
+    mode: "nearest", "nearest-exact", "area"; "linear", "bilinear", "trilinear" of one, two, three axes; "bicubic" of
+    two. align_corners: the outermost places stay where they are. scale_factor sets the distance of outputs unless
     recompute_scale_factor takes it from the sizes. antialias ("bilinear", "bicubic"): a filter wide enough for what
     shrinks, one axis after the other. The gradient sums in a fixed order, without atomics.
     """

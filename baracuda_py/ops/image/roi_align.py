@@ -26,8 +26,8 @@ class RoiAlignDescriptor(Descriptor):
     """x is [batch, channels, height, width], rois [regions, 5], y [regions, out_channels, *output_size].
 
     A region is (number of the image, x1, y1, x2, y2), in units of spatial_scale places. sampling_ratio: samples of a
-    bin along each axis; 0 for as many as it is places long. aligned: places are centres, and regions may be smaller than
-    one. position_sensitive: bin (i, j) of output channel c reads channel (c · rows + i) · columns + j.
+    bin along each axis; 0 for as many as it is places long. aligned: places are centres, and regions may be smaller
+    than one. position_sensitive: bin (i, j) of output channel c reads channel (c · rows + i) · columns + j.
     """
 
     batch: int = extent()

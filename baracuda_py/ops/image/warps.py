@@ -53,8 +53,8 @@ def map_coordinates(
 ) -> Any:  # fmt: skip
     """x at places of any number (jax.scipy.ndimage.map_coordinates): y[…] = x at (coordinates[0][…], …).
 
-    coordinates: an array for each of x's one to four axes, or one whose first axis has them, of a float; order: 0 for the
-    nearest place, 1 for lines between places. mode says what lies outside: "constant" (cval), "nearest", "wrap",
+    coordinates: an array for each of x's one to four axes, or one whose first axis has them, of a float; order: 0 for
+    the nearest place, 1 for lines between places. mode says what lies outside: "constant" (cval), "nearest", "wrap",
     "mirror" (about the outermost places) or "reflect" (about their outer edges). Gradients for x and coordinates have
     the same bits always.
     """
@@ -112,7 +112,9 @@ def _numbers(m: Any) -> dict[str, Any]:
     """Every number of matrices [N, rows, 3], as [N, 1, 1]."""
     n = shape_of(m, "m")[0]
     return {
-        f"m{i}{j}": reshape(one, (n, 1, 1)) for i, row in enumerate(unbind(m, 1)) for j, one in enumerate(unbind(row, 1))
+        f"m{i}{j}": reshape(one, (n, 1, 1))
+        for i, row in enumerate(unbind(m, 1))
+        for j, one in enumerate(unbind(row, 1))
     }
 
 
