@@ -35,7 +35,7 @@ SAME = _plans("""
     SmoothQuantLinear Dropout DropoutBackward Random Reduce ReduceBackward Trace Scan ScanBackward
     Concat ConcatBackward Fill Pad PadBackward WriteSlice GumbelSoftmax GumbelSoftmaxBackward Softmax SoftmaxBackward
     Cholesky Sparsemax SparsemaxBackward Histogram Searchsorted Sort SortBackward Topk UniqueConsecutive AdamStep
-    Fp8Cast Fft Irfft Rfft Eig Eigh Qr Svd
+    Interpolate InterpolateBackward Nms RoiAlign RoiAlignBackward Fp8Cast Fft Irfft Rfft Eig Eigh Qr Svd
 """)
 
 ELSEWHERE = {
@@ -53,6 +53,11 @@ ELSEWHERE = {
     "LuPlan": "`LuFactorPlan`; `lu` gives P, L and U",
     "SolvePlan": "`solve` and `solve_ex`, of `LuFactorPlan` and `TriangularSolvePlan`",
     "HistogramddPlan": "`histogramdd`, of as many `BinIndexPlan` as there are axes",
+    "AffineGridPlan": "`affine_grid`, a matrix product",
+    "GridSamplePlan": "`grid_sample`, of `GatherScatterPlan`",
+    "GridSampleBackwardPlan": "`GatherScatterBackwardPlan`, which sorts what `grid_sample` read",
+    "FractionalMaxPool2dPlan": "`fractional_max_pool2d`, of `GatherPlan`",
+    "FractionalMaxPool3dPlan": "`fractional_max_pool3d`, of `GatherPlan`",
     "MoePlan": "`moe_permute`, then `GroupedBlockGemmPlan` or `GroupedGemmPlan`, then `moe_unpermute`",
     "UniquePlan": "`unique`, of `SortPlan` and `UniqueConsecutivePlan`",
 }
@@ -63,10 +68,8 @@ _ABSENT = {
     "state space models": "SelectiveScan SelectiveScanBackward SsdChunkScan SsdChunkScanBackward",
     "hyper-connections": "HyperConnection",
     "more than one GPU": "RingAttention DistributedAdamStep ColumnParallelLinear RowParallelLinear",
-    "images": "AffineGrid GridSample GridSampleBackward Interpolate InterpolateBackward Nms RoiAlign RoiAlignBackward "
-              "RoiPool RoiPoolBackward",
+    "images": "RoiPool RoiPoolBackward",
     "linear algebra": "BatchedOrmqr BatchedOrmqrWy",
-    "pooling": "FractionalMaxPool2d FractionalMaxPool3d",
     "optimizers": "LambStep SgdStep",
 }  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .affine_table import AFFINE
 from .attention import ATTENTION
 from .fourier import FOURIER
+from .images import IMAGES
 from .indexing import EXAMPLES
 from .latent import LATENT
 from .layout import LAYOUT
@@ -57,6 +58,7 @@ output, loss = bc.adaptive_log_softmax_with_loss(x, target, head, [(down, up)])"
     **ATTENTION,
     **EXAMPLES,
     **FOURIER,
+    **IMAGES,
     **LATENT,
     **SIGNALS,
     **SOUNDS,

@@ -14,8 +14,8 @@ from ..elementwise.binary import BinaryPlan
 from ..layout.concat import stack
 from ..layout.creation import arange
 from ..layout.parts import unbind
-from ..reduce.reduce import ReducePlan, amax, amin
-from .sampling import formula, one_of
+from ..reduce.reduce import ReducePlan
+from .sampling import formula, one_of, reduced
 
 _SHARED = "(clamp_min(minimum(ax2, bx2) - maximum(ax1, bx1), 0) * clamp_min(minimum(ay2, by2) - maximum(ay1, by1), 0))"
 _UNION = f"((ax2 - ax1) * (ay2 - ay1) + (bx2 - bx1) * (by2 - by1) - {_SHARED})"
@@ -144,7 +144,7 @@ def masks_to_boxes(x: Array, *, out: Any = None, stream: Any = None, preference:
     rows = with_axis(rows, 1, "rows")
     low = formula("i if x != 0 else inf")
     high = formula("i if x != 0 else -inf")
-    first = [amin(low(x=x, i=i, **options), axis=(1, 2), **options) for i in (columns, rows)]
-    last = [amax(high(x=x, i=i, **options), axis=(1, 2), **options) for i in (columns, rows)]
+    first = [reduced("amin", low(x=x, i=i, **options), (1, 2), options) for i in (columns, rows)]
+    last = [reduced("amax", high(x=x, i=i, **options), (1, 2), options) for i in (columns, rows)]
     made = stack([*first, *last], axis=-1, **options)
     return formula("float32(x) if abs(x) < inf else 0")(x=made, out=out, **options)

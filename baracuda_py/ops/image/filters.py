@@ -21,12 +21,11 @@ from ..layout.moves import copy
 from ..layout.pad import pad
 from ..layout.views import movedim, narrow, reshape, unfold
 from ..pooling.pool import PoolPlan, max_pool2d
-from ..reduce.reduce import sum
 from ..reduce.vecdot import VecdotPlan, vecdot
 from ..sort.median import median
 from ..sort.sort import SortPlan
 from .resizing import numbers_of
-from .sampling import float_like, formula, one_of
+from .sampling import float_like, formula, one_of, reduced
 
 BORDERS = ("constant", "reflect", "replicate", "circular")
 
@@ -55,7 +54,8 @@ def _along(x: Any, taps: Any, axis: int, border: str, options: dict[str, Any]) -
     """Correlation with a vector along axis 2 or 3: views of the windows, of which none is written."""
     (k,) = shape_of(taps, "kernel")
     sides = ((k - 1) // 2, k // 2)
-    wide = _bordered(x, *((s, 0) if axis == 2 else (0, s) for s in sides), border, 0.0, options)
+    before, after = ((s, 0) if axis == 2 else (0, s) for s in sides)
+    wide = _bordered(x, before, after, border, 0.0, options)
     return vecdot(unfold(wide, axis, k, 1), taps, axis=-1, **options)
 
 
@@ -111,7 +111,7 @@ def gaussian(x: Any, size: int, sigma: float, options: dict[str, Any]) -> Any:
     with beside(x, options["stream"]):
         at = arange(size, element=kind.acc, like=x)
     curve = formula("exp(-0.5 * square((i - m) / s))")(i=at, m=(size - 1) / 2, s=sigma, **options)
-    return formula(f"{kind}(g / t)")(g=curve, t=sum(curve, **options), **options)
+    return formula(f"{kind}(g / t)")(g=curve, t=reduced("sum", curve, 0, options), **options)
 
 
 @entry(VecdotPlan)
@@ -225,7 +225,7 @@ def ssim(
             f"{read(b, 'b').element}"
         )
     size = whole("window_size", window_size, 1)
-    given = {"kernel_size": size, "sigma": sigma}
+    given: dict[str, Any] = {"kernel_size": size, "sigma": sigma}
     ma, mb = gaussian_blur(a, **given, **options), gaussian_blur(b, **given, **options)
     product = formula("x * y")
     aa, bb, ab = (gaussian_blur(product(x=p, y=q, **options), **given, **options) for p, q in ((a, a), (b, b), (a, b)))

@@ -17,9 +17,8 @@ from ..layout.creation import arange
 from ..layout.moves import copy
 from ..layout.parts import unbind
 from ..layout.views import reshape
-from ..reduce.reduce import argmax
 from .resizing import numbers_of
-from .sampling import float_like, formula
+from .sampling import float_like, formula, reduced
 
 
 def _pooled(
@@ -66,7 +65,7 @@ def _pooled(
     rows, points, taps = math.prod(lead), math.prod(size), math.prod(kernel)
     flat, index = reshape(x, (rows, math.prod(own))), reshape(windows, (rows, points * taps))
     values = reshape(gather(constant(flat), index, axis=1, **options), (rows, points, taps))
-    best = with_axis(argmax(values, axis=2, **options), 2, "best")
+    best = with_axis(reduced("argmax", values, 2, options), 2, "best")
     place = reshape(gather(reshape(windows, (rows, points, taps)), best, axis=2, **options), (rows, points))
     shown = (*lead, *size)
     to, to_places = each_of(out, 2) if isinstance(out, (tuple, list, dict)) else (out, None)

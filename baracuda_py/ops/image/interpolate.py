@@ -115,7 +115,8 @@ def reference(desc: InterpolateDescriptor, *, x: Any) -> Mapping[str, Any]:
     y = np.zeros((flat.shape[0], *desc.size), x.dtype)
     with np.errstate(all="ignore"):
         for places, weights, there in products(desc.axes):
-            part = flat[(slice(None), *places)]
+            at: Any = (slice(None), *places)
+            part = flat[at]
             if not desc.kind.picks:
                 weight = kind(1)
                 for one in weights:
@@ -191,6 +192,8 @@ def interpolate_case(draw: Any, descriptor: Any) -> Any:
         facts["align_corners"] = draw.flag()
     if kind is not InterpolateKind.AREA and draw.integer(0, 2) == 0:
         facts["step"] = draw.choice((0.4, 0.75, 1.0, 1.6, 0.0))
+    if draw.rarely():  # planes alone are contiguous, as with channels last
+        shape, size = (2, 16, *(1,) * rank), (1,) * rank
     return descriptor(kind=kind, shape=shape, spatial_rank=rank, size=size, element=draw.element, **facts)
 
 

@@ -121,9 +121,9 @@ def products(axes: Sequence[ResampleAxis]) -> Iterator[tuple[tuple[Any, ...], An
     found = [axis.taps() for axis in axes]
     for combination in np.ndindex(*(taps.shape[1] for taps, _, _ in found)):
         parts = []
-        for a, (part, k) in enumerate(zip(found, combination, strict=True)):
+        for a, (own, k) in enumerate(zip(found, combination, strict=True)):
             side = (-1,) + (1,) * (len(axes) - a - 1)
-            parts.append([one[:, k].reshape(side) for one in part])
+            parts.append([one[:, k].reshape(side) for one in own])
         there = np.ones((1,) * len(axes), bool)
         for part in parts:
             there = there & part[2]

@@ -177,9 +177,12 @@ def roi_case(draw: Any, descriptor: Any) -> Any:
     """Small images, whole words of channels at times."""
     size, sensitive = (draw.integer(1, 3), draw.integer(1, 3)), draw.flag()
     channels = draw.choice((1, 3, 8, 16, 0)) * (size[0] * size[1] if sensitive else 1)
+    batch, height, width, regions = draw.integer(1, 2), draw.integer(1, 6), draw.integer(1, 7), draw.integer(0, 3)
+    if draw.rarely():  # channels alone are contiguous, as with channels last
+        size, channels, height, width, regions = (1, 1), 16, 1, 1, 2
     return descriptor(
-        batch=draw.integer(1, 2), channels=channels, height=draw.integer(1, 6), width=draw.integer(1, 7),
-        regions=draw.integer(0, 3), output_size=size, spatial_scale=draw.choice((1.0, 0.5, 0.25)),
+        batch=batch, channels=channels, height=height, width=width, regions=regions, output_size=size,
+        spatial_scale=draw.choice((1.0, 0.5, 0.25)),
         sampling_ratio=draw.choice((0, 0, 1, 2, 3)), aligned=draw.flag(), position_sensitive=sensitive,
         element=draw.element,
     )  # fmt: skip

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from ...core import registry
 from ...core.arrays import read
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.outputs import beside
@@ -172,3 +173,8 @@ def float_like(x: Any, name: str = "x") -> Any:
     if not found.is_float:
         raise UnsupportedError(f"{name} must be floats, got {found}; cast it first")
     return found
+
+
+def reduced(name: str, x: Any, axis: Any, options: dict[str, Any], **more: Any) -> Any:
+    """A reduction of the table by its name."""
+    return registry.public(name)(x, axis=axis, **more, **options)

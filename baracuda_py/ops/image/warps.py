@@ -13,14 +13,13 @@ from ...core.checked import real, truth, whole, wholes
 from ...core.errors import InvalidProblemError
 from ...core.outputs import beside
 from ...core.views import shape_of
-from ..reduce.reduce import sum
 from ..layout.creation import arange
 from ..layout.moves import copy
 from ..layout.parts import unbind
 from ..layout.views import reshape
 from ..segment.gather_scatter import GatherScatterPlan
 from .sampling import (
-    PADDINGS, TAPS, float_like, formula, images_at, one_of, summed, tap_number, token_formulas, tokens,
+    PADDINGS, TAPS, float_like, formula, images_at, one_of, reduced, summed, tap_number, token_formulas, tokens,
 )  # fmt: skip
 
 _FIXED = {
@@ -81,7 +80,7 @@ def map_coordinates(
         outside = formula("w if r < 0 else 0")(w=weight, r=src, **options) if weight is not None else None
         missing = formula("1 if r < 0 else 0")(r=reshape(src, points), **options) if outside is None else None
         if outside is not None:
-            y = formula("y + c * m")(y=y, c=cval, m=sum(outside, axis=-1, **options), out=out, **options)
+            y = formula("y + c * m")(y=y, c=cval, m=reduced("sum", outside, -1, options), out=out, **options)
         else:
             y = formula("c if m != 0 else y")(y=y, c=cval, m=missing, out=out, **options)
         return y
@@ -153,8 +152,7 @@ def warp_perspective(
     u, v = _pixels(x, size, options)
 
     def cofactor(i: int, j: int) -> str:
-        a, b, c, d = ((r, s) for r in (i - 2, i - 1) for s in (j - 2, j - 1))
-        a, b, c, d = (f"m{r % 3}{s % 3}" for r, s in (a, b, c, d))
+        a, b, c, d = (f"m{r % 3}{s % 3}" for r in (i - 2, i - 1) for s in (j - 2, j - 1))
         return f"({a} * {d} - {b} * {c})"
 
     rows = [f"({cofactor(0, k)} * u + {cofactor(1, k)} * v + {cofactor(2, k)})" for k in range(3)]
