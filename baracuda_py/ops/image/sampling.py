@@ -22,7 +22,7 @@ from ..layout.moves import copy
 from ..layout.views import movedim, reshape
 from ..segment.gather_scatter import gather_scatter_sum
 
-TAPS = {"nearest": 1, "bilinear": 2, "bicubic": 4}
+TAPS = {"bilinear": 2, "nearest": 1, "bicubic": 4}  # in the order of torch's numbers
 PADDINGS = ("zeros", "border", "reflection")
 
 

@@ -55,8 +55,8 @@ def test_roi_align_samples_as_torchvision(aligned: bool, ratio: int) -> None:
 
 def test_roi_align_has_a_gradient_by_differences() -> None:
     torch = pytest.importorskip("torch")
-    x = torch.randn(2, 8, 5, 6, dtype=torch.float64, requires_grad=True)
-    rois = torch.tensor(np.concatenate([np.array([[0.0], [1.0], [1.0]]), boxes(3, 1, 6.0)], 1))
+    x = torch.randn(2, 4, 3, 4, dtype=torch.float64, requires_grad=True)
+    rois = torch.tensor(np.concatenate([np.array([[0.0], [1.0], [1.0]]), boxes(3, 1, 3.0)], 1))
     assert torch.autograd.gradcheck(lambda x: bc.roi_align(x, rois, 2, sampling_ratio=2, aligned=True), (x,))
     assert torch.autograd.gradcheck(lambda x: bc.ps_roi_align(x, rois, 2), (x,))
 
