@@ -13,7 +13,6 @@ from ...core import (
     FLOATS, Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Params, Plan, Problem, Relative, Variant, View,
     Vjp, element, extent, flag, integer, number, operand, output, per_axis,
 )  # fmt: skip
-from ...core.args import finite_only
 from ...core.benchmark import BYTES, EAGER, Benchmark
 from ...core.errors import InvalidProblemError
 from ...schedules.planes import planes_geometry, planes_kernels, planes_params
@@ -70,13 +69,12 @@ class RoiAlignDescriptor(Descriptor):
         return self.height, self.width
 
 
-@finite_only  # a region is made by a network's head; one that is not finite has a test of its own
 def random_rois(rng: np.random.Generator, desc: Any, shape: tuple[int, ...]) -> Any:
     """Test data: regions about the image, in eighths of a place, at times without area, far away or of no image."""
     extent = np.array([desc.width, desc.height] * 2) / desc.spatial_scale
     rois = np.zeros(shape)
     if shape[0]:
-        rois[:, 0] = rng.integers(-1 if rng.random() < 0.3 else 0, desc.batch + (rng.random() < 0.3), shape[0])
+        rois[:, 0] = rng.integers(-1 if rng.random() < 0.3 else 0, max(desc.batch, 1) + (rng.random() < 0.3), shape[0])
         corners = np.round(8 * rng.uniform(-0.3, 1.3, (shape[0], 2, 2)) * extent[:2]) / 8
         rois[:, 1:] = np.sort(corners, 1).reshape(-1, 4) if rng.random() < 0.8 else corners.reshape(-1, 4)
     return rois
