@@ -399,6 +399,23 @@ from .ops.gemm.multi_gemm import MultiGemmPlan as MultiGemmPlan
 from .ops.gemm.syrk import SyrkArgs as SyrkArgs
 from .ops.gemm.syrk import SyrkDescriptor as _SyrkDescriptor
 from .ops.gemm.syrk import SyrkPlan as SyrkPlan
+# ops.image
+from .ops.image.interpolate import InterpolateArgs as InterpolateArgs
+from .ops.image.interpolate import InterpolateDescriptor as _InterpolateDescriptor
+from .ops.image.interpolate import InterpolatePlan as InterpolatePlan
+from .ops.image.interpolate_backward import InterpolateBackwardArgs as InterpolateBackwardArgs
+from .ops.image.interpolate_backward import InterpolateBackwardDescriptor as _InterpolateBackwardDescriptor
+from .ops.image.interpolate_backward import InterpolateBackwardPlan as InterpolateBackwardPlan
+from .ops.image.nms import NmsArgs as NmsArgs
+from .ops.image.nms import NmsDescriptor as _NmsDescriptor
+from .ops.image.nms import NmsPlan as NmsPlan
+from .ops.image.resample import InterpolateKind as InterpolateKind
+from .ops.image.roi_align import RoiAlignArgs as RoiAlignArgs
+from .ops.image.roi_align import RoiAlignDescriptor as _RoiAlignDescriptor
+from .ops.image.roi_align import RoiAlignPlan as RoiAlignPlan
+from .ops.image.roi_align_backward import RoiAlignBackwardArgs as RoiAlignBackwardArgs
+from .ops.image.roi_align_backward import RoiAlignBackwardDescriptor as _RoiAlignBackwardDescriptor
+from .ops.image.roi_align_backward import RoiAlignBackwardPlan as RoiAlignBackwardPlan
 # ops.indexing
 from .ops.indexing.block_diag import BlockDiagArgs as BlockDiagArgs
 from .ops.indexing.block_diag import BlockDiagBackwardArgs as BlockDiagBackwardArgs
@@ -3645,6 +3662,136 @@ def tensordot(a: Array, b: Array, axes: Any = 2, *, math_precision: str = 'eleme
     """The sum of products along axes of a and axes of b (torch.tensordot, numpy.tensordot): a's others, then b's."""
 def vecmat(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[…, j] = the sum of conj(a[…, k]) b[…, k, j], other axes broadcast (numpy.vecmat)."""
+# ops.image
+class InterpolateBackwardDescriptor(_InterpolateBackwardDescriptor):
+    """The forward's fields."""
+    def __init__(self, *, kind: InterpolateKind | str, shape: SupportsIndex | Sequence[SupportsIndex], spatial_rank: SupportsIndex, size: SupportsIndex | Sequence[SupportsIndex], step: SupportsFloat | Sequence[SupportsFloat] | None = None, shift: SupportsFloat | Sequence[SupportsFloat] | None = None, align_corners: bool = False, antialias: bool = False, zero_outside: bool = False, element: DType) -> None: ...
+class InterpolateDescriptor(_InterpolateDescriptor):
+    """x has shape `shape`, whose last `spatial_rank` axes (1 to 3) become `size`; those before are batch axes."""
+    def __init__(self, *, kind: InterpolateKind | str, shape: SupportsIndex | Sequence[SupportsIndex], spatial_rank: SupportsIndex, size: SupportsIndex | Sequence[SupportsIndex], step: SupportsFloat | Sequence[SupportsFloat] | None = None, shift: SupportsFloat | Sequence[SupportsFloat] | None = None, align_corners: bool = False, antialias: bool = False, zero_outside: bool = False, element: DType) -> None: ...
+class NmsDescriptor(_NmsDescriptor):
+    """boxes are [boxes_count, 4] (x1, y1, x2, y2), order [places], groups [boxes_count]."""
+    def __init__(self, *, boxes_count: SupportsIndex, places: SupportsIndex, element: DType) -> None: ...
+class RoiAlignBackwardDescriptor(_RoiAlignBackwardDescriptor):
+    """The forward's fields."""
+    def __init__(self, *, batch: SupportsIndex, channels: SupportsIndex, height: SupportsIndex, width: SupportsIndex, regions: SupportsIndex, output_size: SupportsIndex | Sequence[SupportsIndex], spatial_scale: SupportsFloat = 1.0, sampling_ratio: SupportsIndex = 0, aligned: bool = False, position_sensitive: bool = False, element: DType) -> None: ...
+class RoiAlignDescriptor(_RoiAlignDescriptor):
+    """x is [batch, channels, height, width], rois [regions, 5], y [regions, out_channels, *output_size]."""
+    def __init__(self, *, batch: SupportsIndex, channels: SupportsIndex, height: SupportsIndex, width: SupportsIndex, regions: SupportsIndex, output_size: SupportsIndex | Sequence[SupportsIndex], spatial_scale: SupportsFloat = 1.0, sampling_ratio: SupportsIndex = 0, aligned: bool = False, position_sensitive: bool = False, element: DType) -> None: ...
+def affine_grid(theta: Array, size: Any, align_corners: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The grid of `grid_sample` that an affine map makes (torch.nn.functional.affine_grid)."""
+def affine_grid_generator(theta: Array, size: Any, align_corners: bool, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`affine_grid` (torch.affine_grid_generator)."""
+def batched_nms(boxes: Array, scores: Array, groups: Array, iou_threshold: Scalar, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`nms` of each group of boxes by itself (torchvision.ops.batched_nms); groups [n], int64 or int32, as classes."""
+def box_area(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x2 - x1) (y2 - y1) of boxes [..., 4] (torchvision.ops.box_area)."""
+def box_convert(x: Array, in_fmt: str, out_fmt: str, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Boxes [..., 4] in another form: 'xyxy' corners, 'xywh' a corner and the size, 'cxcywh' the centre and the size."""
+def box_iou(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The area that boxes a [n, 4] and b [m, 4] share, over that of both: [n, m] (torchvision.ops.box_iou)."""
+def closing(x: Array, kernel_size: int | Sequence[int], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`dilation`, then `erosion`: gaps smaller than the kernel are filled (kornia.morphology.closing)."""
+def complete_box_iou(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`distance_box_iou` less a term of how the boxes' aspects differ (torchvision's; Zheng et al. 2020)."""
+def correlation_cost_volume(a: Array, b: Array, max_displacement: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Products of every place of a with those of b about it, over C (Dosovitskiy et al. 2015, FlowNet's correlation)."""
+def correlation_volume(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Products of every place of a with every place of b, over √C (Teed & Deng 2020, RAFT): one matrix product."""
+def deform_conv2d(x: Array, offset: Array, weight: Array, bias: Array | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, mask: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """A convolution whose taps are moved (torchvision.ops.deform_conv2d): v1, and v2 with a mask (Zhu et al. 2019)."""
+def dilation(x: Array, kernel_size: int | Sequence[int], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The maximum about every place of x [N, C, H, W] (kornia.morphology.dilation, cv2.dilate of a flat rectangle)."""
+def distance_box_iou(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`box_iou` less the squared distance of centres over that of the corners of the box about both (torchvision's)."""
+def erosion(x: Array, kernel_size: int | Sequence[int], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The minimum about every place of x [N, C, H, W] (kornia.morphology.erosion, cv2.erode); see `dilation`."""
+def filter2d(x: Array, kernel: Array, border: str = 'reflect', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Every plane of x [N, C, H, W] correlated with a kernel [kh, kw] of x's element (kornia.filters.filter2d)."""
+def fractional_max_pool2d(x: Array, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, *, samples: Array, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Maxima of windows that begin at random (torch.nn.functional.fractional_max_pool2d; Graham 2014)."""
+def fractional_max_pool2d_with_indices(x: Array, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, *, samples: Array, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`fractional_max_pool2d`, and the row-major place of each maximum in its plane, int64."""
+def fractional_max_pool3d(x: Array, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, *, samples: Array, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`fractional_max_pool2d` of x ([N], C, D, H, W); samples ([N], C, 3) are those of depth, rows and columns."""
+def fractional_max_pool3d_with_indices(x: Array, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, *, samples: Array, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`fractional_max_pool3d`, and the row-major place of each maximum in its volume, int64."""
+def gaussian_blur(x: Array, kernel_size: Any, sigma: Any = None, border: str = 'reflect', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Every plane of x [N, C, H, W] blurred by a Gaussian (torchvision.transforms.functional.gaussian_blur)."""
+def generalized_box_iou(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`box_iou` less the part of the box about both that neither covers (torchvision's; Rezatofighi et al. 2019)."""
+def grid_sample(x: Array, grid: Array, mode: str = 'bilinear', padding_mode: str = 'zeros', align_corners: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[n, c, …] = x at grid[n, …], a place with coordinates in [-1, 1] (torch.nn.functional.grid_sample)."""
+def grid_sampler(x: Array, grid: Array, interpolation_mode: int, padding_mode: int, align_corners: bool, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`grid_sample` with numbers for words (torch.grid_sampler): 0 bilinear, 1 nearest, 2 bicubic; 0 zeros, 1 border, 2 reflection."""
+def grid_sampler_2d(x: Array, grid: Array, interpolation_mode: int, padding_mode: int, align_corners: bool, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`grid_sampler` of images [N, C, H, W] (torch.grid_sampler_2d)."""
+def grid_sampler_3d(x: Array, grid: Array, interpolation_mode: int, padding_mode: int, align_corners: bool, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`grid_sampler` of images [N, C, D, H, W] (torch.grid_sampler_3d)."""
+def hsv_to_rgb(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """RGB of hue (a part of the circle), saturation and value [..., 3, H, W] (colorsys, kornia with hue over 2π)."""
+def interpolate(x: Array, size: int | Sequence[int] | None = None, scale_factor: Any = None, mode: str = 'nearest', align_corners: bool | None = None, recompute_scale_factor: bool | None = None, antialias: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Images of another size (torch.nn.functional.interpolate); see `InterpolatePlan`."""
+def interpolate_backward(dy: A, *, kind: InterpolateKind | str = ..., shape: int | Sequence[int] = ..., spatial_rank: int = ..., size: int | Sequence[int] = ..., step: float | Sequence[float] | None = None, shift: float | Sequence[float] | None = None, align_corners: bool = False, antialias: bool = False, zero_outside: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
+    """dx[…, i] = Σ over the outputs o that read i of w(o, i) dy[…, o], in their row-major order."""
+def interpolated(x: A, *, kind: InterpolateKind | str = ..., shape: int | Sequence[int] = ..., spatial_rank: int = ..., size: int | Sequence[int] = ..., step: float | Sequence[float] | None = None, shift: float | Sequence[float] | None = None, align_corners: bool = False, antialias: bool = False, zero_outside: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
+    """y[…, o] = Σ w(o, i) x[…, i], w the product of a weight for each spatial axis."""
+def lab_to_rgb(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """sRGB of CIE L*a*b* [..., 3, H, W], white D65 (kornia.color.lab_to_rgb, without its clipping to [0, 1])."""
+def map_coordinates(x: Array, coordinates: Any, order: int, mode: str = 'constant', cval: float = 0.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x at places of any number (jax.scipy.ndimage.map_coordinates): y[…] = x at (coordinates[0][…], …)."""
+def masks_to_boxes(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The box about each mask of [n, height, width]: [n, 4] corners, float32 (torchvision.ops.masks_to_boxes)."""
+def median_blur(x: Array, kernel_size: Any, border: str = 'constant', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The median about every place of x [N, C, H, W] (kornia.filters.median_blur; cv2's has border='replicate')."""
+def ms_deformable_attention(value: Array, spatial_shapes: Any, sampling_locations: Array, attention_weights: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Attention of queries to a few places of several images (Zhu et al. 2021, Deformable DETR)."""
+def nms(boxes: Array, scores: Array, iou_threshold: Scalar, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The boxes that no better one covers by more than iou_threshold, and how many there are (torchvision.ops.nms)."""
+def normalize_image(x: Array, mean: Array, std: Array, *, element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Pixels [..., H, W, C] of uint8 as a network takes them, [..., C, H, W]: (x / 255 - mean) / std, in one launch."""
+def opening(x: Array, kernel_size: int | Sequence[int], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`erosion`, then `dilation`: what is smaller than the kernel vanishes (kornia.morphology.opening)."""
+def ps_roi_align(x: Array, boxes: Any, output_size: int | Sequence[int], spatial_scale: float = 1.0, sampling_ratio: int = -1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`roi_align` whose bins read channels of their own (torchvision.ops.ps_roi_align): [K, C / bins, *output_size]."""
+def remap(x: Array, map_x: Array, map_y: Array, mode: str = 'bilinear', padding_mode: str = 'zeros', *, align_corners: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Images at places that two maps tell (cv2.remap): y[n, c, i, j] = x[n, c] at column map_x[n, i, j], row map_y."""
+def resize_image(x: Array, shape: int | Sequence[int], method: str, antialias: bool = True, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x as another shape of as many axes, each resampled (jax.image.resize)."""
+def rgb_to_gray(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """0.299 R + 0.587 G + 0.114 B of x [..., 3, H, W]: [..., 1, H, W] (ITU-R BT.601; kornia, torchvision)."""
+def rgb_to_hsv(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Hue (a part of the circle, [0, 1)), saturation and value of RGB [..., 3, H, W] in [0, 1] (colorsys, torchvision)."""
+def rgb_to_lab(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """CIE L*a*b* of sRGB [..., 3, H, W] in [0, 1], white D65 (kornia.color.rgb_to_lab): L* in [0, 100]."""
+def rgb_to_ycbcr(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Luma and two differences of RGB [..., 3, H, W] in [0, 1], the differences about ½ (JPEG's; JFIF 1.02)."""
+def roi_align(x: Array, boxes: Any, output_size: int | Sequence[int], spatial_scale: float = 1.0, sampling_ratio: int = -1, aligned: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Regions of images as bins of one size, sampled bilinearly (torchvision.ops.roi_align); see `RoiAlignPlan`."""
+def roi_align_backward(dy: A, rois: Array, *, batch: int = ..., channels: int = ..., height: int = ..., width: int = ..., regions: int = ..., output_size: int | Sequence[int] = ..., spatial_scale: float = 1.0, sampling_ratio: int = 0, aligned: bool = False, position_sensitive: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
+    """dx[n, c, y, x] = Σ over the regions of image n, in their order, and their bins, of their weight there · dy."""
+def roi_aligned(x: A, rois: Array, *, batch: int = ..., channels: int = ..., height: int = ..., width: int = ..., regions: int = ..., output_size: int | Sequence[int] = ..., spatial_scale: float = 1.0, sampling_ratio: int = 0, aligned: bool = False, position_sensitive: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
+    """y[k, c, i, j] = the mean of x[image of k, c] at the samples of bin (i, j) of region k, bilinearly between places."""
+def scale_and_translate(x: Array, shape: int | Sequence[int], spatial_dims: Any, scale: Any, translation: Any, method: str, antialias: bool = True, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x scaled and moved along some axes into another shape (jax.image.scale_and_translate)."""
+def separable_filter2d(x: Array, kernel_y: Array, kernel_x: Array, border: str = 'reflect', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Every plane of x [N, C, H, W] correlated with the columns' kernel, then the rows' (cv2.sepFilter2D)."""
+def sobel(x: Array, normalized: bool = True, eps: float = 1e-06, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """√(gx² + gy² + eps) of Sobel's gradients of every plane of x [N, C, H, W] (kornia.filters.sobel)."""
+def ssim(a: Array, b: Array, window_size: int = 11, sigma: float = 1.5, data_range: float = 1.0, k1: float = 0.01, k2: float = 0.03, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """How alike two images [N, C, H, W] are about every place, at most 1 (Wang et al. 2004; kornia.metrics.ssim)."""
+def upsample(x: Array, size: int | Sequence[int] | None = None, scale_factor: Any = None, mode: str = 'nearest', align_corners: bool | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Images of another size (torch.nn.functional.upsample): `interpolate`."""
+def upsample_bilinear(x: Array, size: int | Sequence[int] | None = None, scale_factor: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Images of another size, bilinear with the corners kept (torch.nn.functional.upsample_bilinear)."""
+def upsample_nearest(x: Array, size: int | Sequence[int] | None = None, scale_factor: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Images of another size, each place the nearest before it (torch.nn.functional.upsample_nearest)."""
+def warp_affine(x: Array, m: Array, dsize: Any, mode: str = 'bilinear', padding_mode: str = 'zeros', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Images moved by affine maps (kornia.geometry.transform.warp_affine, cv2.warpAffine): place p comes to m (p, 1)."""
+def warp_perspective(x: Array, m: Array, dsize: Any, mode: str = 'bilinear', padding_mode: str = 'zeros', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Images moved by homographies (kornia.geometry.transform.warp_perspective, cv2.warpPerspective)."""
+def ycbcr_to_rgb(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """RGB of luma and two differences about ½, [..., 3, H, W] (JPEG's; JFIF 1.02): the inverse of `rgb_to_ycbcr`."""
 # ops.indexing
 class BlockDiagBackwardDescriptor(_BlockDiagBackwardDescriptor):
     """As `BlockDiagDescriptor`."""

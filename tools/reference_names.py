@@ -35,7 +35,8 @@ SAME = _plans("""
     SmoothQuantLinear Dropout DropoutBackward Random Reduce ReduceBackward Trace Scan ScanBackward
     Concat ConcatBackward Fill Pad PadBackward WriteSlice GumbelSoftmax GumbelSoftmaxBackward Softmax SoftmaxBackward
     Cholesky Sparsemax SparsemaxBackward Histogram Searchsorted Sort SortBackward Topk UniqueConsecutive AdamStep
-    Fp8Cast Fft Irfft Rfft Eig Eigh Qr Svd CausalConv1d CausalConv1dBackward SelectiveScan SelectiveScanBackward
+    Interpolate InterpolateBackward Nms RoiAlign RoiAlignBackward Fp8Cast Fft Irfft Rfft Eig Eigh Qr Svd CausalConv1d
+    CausalConv1dBackward SelectiveScan SelectiveScanBackward
 """)
 
 ELSEWHERE = {
@@ -53,6 +54,11 @@ ELSEWHERE = {
     "LuPlan": "`LuFactorPlan`; `lu` gives P, L and U",
     "SolvePlan": "`solve` and `solve_ex`, of `LuFactorPlan` and `TriangularSolvePlan`",
     "HistogramddPlan": "`histogramdd`, of as many `BinIndexPlan` as there are axes",
+    "AffineGridPlan": "`affine_grid`, a matrix product",
+    "GridSamplePlan": "`grid_sample`, of `GatherScatterPlan`",
+    "GridSampleBackwardPlan": "`GatherScatterBackwardPlan`, which sorts what `grid_sample` read",
+    "FractionalMaxPool2dPlan": "`fractional_max_pool2d`, of `GatherPlan`",
+    "FractionalMaxPool3dPlan": "`fractional_max_pool3d`, of `GatherPlan`",
     "MoePlan": "`moe_permute`, then `GroupedBlockGemmPlan` or `GroupedGemmPlan`, then `moe_unpermute`",
     **dict.fromkeys(
         _plans("SsdChunkScan SsdChunkScanBackward"), "`mamba2_ssd`, around `LinearAttentionPlan` and its backward"
@@ -63,10 +69,8 @@ ELSEWHERE = {
 _ABSENT = {
     "hyper-connections": "HyperConnection",
     "more than one GPU": "RingAttention DistributedAdamStep ColumnParallelLinear RowParallelLinear",
-    "images": "AffineGrid GridSample GridSampleBackward Interpolate InterpolateBackward Nms RoiAlign RoiAlignBackward "
-              "RoiPool RoiPoolBackward",
+    "images": "RoiPool RoiPoolBackward",
     "linear algebra": "BatchedOrmqr BatchedOrmqrWy",
-    "pooling": "FractionalMaxPool2d FractionalMaxPool3d",
     "optimizers": "LambStep SgdStep",
 }  # fmt: skip
 

@@ -6,6 +6,7 @@ from .affine_table import AFFINE
 from .attention import ATTENTION
 from .conv_table import CONV
 from .fourier import FOURIER
+from .images import IMAGES
 from .indexing import EXAMPLES
 from .latent import LATENT
 from .layout import LAYOUT
@@ -61,6 +62,7 @@ output, loss = bc.adaptive_log_softmax_with_loss(x, target, head, [(down, up)])"
     **CONV,
     **EXAMPLES,
     **FOURIER,
+    **IMAGES,
     **LATENT,
     **RECURRENCE,
     **SIGNALS,

@@ -125,6 +125,13 @@ adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d: input output_size r
 max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices: input kernel_size stride padding dilation \
 ceil_mode
 adaptive_max_pool1d_with_indices adaptive_max_pool2d_with_indices adaptive_max_pool3d_with_indices: input output_size
+interpolate: input size scale_factor mode align_corners recompute_scale_factor antialias
+upsample: input size scale_factor mode align_corners
+upsample_nearest upsample_bilinear: input size scale_factor
+grid_sample: input grid mode padding_mode align_corners
+affine_grid: theta size align_corners
+grid_sampler grid_sampler_2d grid_sampler_3d: input grid interpolation_mode padding_mode align_corners
+affine_grid_generator: theta size align_corners
 max_unpool1d max_unpool2d max_unpool3d: input indices kernel_size stride padding output_size
 conv1d conv2d conv3d: input weight bias stride padding dilation groups
 conv_transpose1d conv_transpose2d conv_transpose3d: input weight bias stride padding output_padding groups dilation

@@ -13,6 +13,7 @@ from baracuda_py.core import ElementKind
 from baracuda_py.ops.random.distributions import RandomKind
 from tests.interop.hand_affine import AFFINE
 from tests.interop.hand_convolutions import CONVOLUTIONS
+from tests.interop.hand_images import IMAGES
 from tests.interop.hand_layout import LAYOUT
 from tests.interop.hand_linalg_functions import LINALG_FUNCTIONS
 from tests.interop.hand_linalg_lu import LINALG_LU
@@ -553,6 +554,7 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "selective_log_softmax": lambda: ([made(4, 6), np.array([0, 5, 2, 1])], {}),
     "sum_to_size": lambda: ([made(3, 4), (1, 4)], {}),
     "where": lambda: ([made(3, 4) > 0, made(3, 4), 2.0], {}),
+    **IMAGES,
     **LAYOUT,
     **LINALG_LU,
     **RECURRENT,

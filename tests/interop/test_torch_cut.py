@@ -26,7 +26,9 @@ FLOATS = (ElementKind.F32, ElementKind.F64, ElementKind.F16, ElementKind.BF16, E
 # Of one triangle, with gradients for changes that are Hermitian.
 HERMITIAN = ("cholesky_ex", "cholesky", "cho_factor", "eigh", "eigvalsh", "cg", "lobpcg")
 APART = {  # operands whose values are not in the result, or not in each of several
-    "astype": [1], "batch_norm_gather_stats_with_counts": [1], "cast": [1], "lora_matmul_backward": [4],
+    "astype": [1], "fractional_max_pool2d": [1], "fractional_max_pool2d_with_indices": [1],
+    "fractional_max_pool3d": [1], "fractional_max_pool3d_with_indices": [1],
+    "batch_norm_gather_stats_with_counts": [1], "cast": [1], "lora_matmul_backward": [4],
     "histc": [0], "intersect1d": [1], "rankdata": [0], "setdiff1d": [1], "sort_key_val": [0, 1],
     "convert_element_type": [1], "piecewise": [0], "poly_norm_backward": [1, 2],
     "multi_head_attention_forward": [2, 5, 6], "quantized_linear_backward": [1],
@@ -47,6 +49,7 @@ APART = {  # operands whose values are not in the result, or not in each of seve
 }  # fmt: skip
 
 WHOLE = {
+    "masks_to_boxes",
     "one_hot",
     "packbits",
     "scaled_matmul",

@@ -1,0 +1,12 @@
+// interpolate   y[n, o] = sum over inputs i of w(o, i) x[n, i], w a product of one weight an axis. Schedule planes.
+//
+// The sum is in the row-major order of the inputs, over one range an axis.
+#include "image/resampled.cuh"
+
+namespace baracuda {
+
+template <class T, int N, bool TOGETHER, Resample MODE> BARACUDA_D void interpolate(const InterpolateParams& p) {
+  resample<T, N, TOGETHER, MODE, false>(p, static_cast<T*>(p.y), static_cast<const T*>(p.x));
+}
+
+}  // namespace baracuda
