@@ -56,10 +56,11 @@ class Convolution:
     @property
     def turned(self) -> Convolution:
         """Of the result's gradient, what gives that of x."""
-        padding = [(k - 1) * d - p for k, d, p in zip(self.kernel, self.dilation, self.padding, strict=True)]
+        axes = zip(self.kernel, self.dilation, self.padding, strict=True)
+        before = three([(k - 1) * d - p for k, d, p in axes], 0)
         return replace(
             self, channels=self.cols, cols=self.channels, in_extent=self.out_extent, out_extent=self.in_extent,
-            stride=self.input_dilation, input_dilation=self.stride, padding=tuple(padding),
+            stride=self.input_dilation, input_dilation=self.stride, padding=before,
             transposed=not self.transposed,
         )  # fmt: skip
 
@@ -198,7 +199,8 @@ class Launches:
     def near(self, field: Field, conv: Convolution) -> bool:
         """Whether pieces of an input are less than 2^30 apart."""
         extents = (conv.batch, conv.groups, 1, *conv.in_extent)
-        return sum(abs(s) * n for s, n in zip(field.steps, extents, strict=True)) < 2**30 * self.each
+        span: int = sum(abs(s) * n for s, n in zip(field.steps, extents, strict=True))
+        return span < 2**30 * self.each
 
     def packed_field(self, field: Field, conv: Convolution, through: tuple[str, Six] | None = None) -> Field:
         """An input of a convolution, packed."""
@@ -258,7 +260,7 @@ class Launches:
             "channels_inner": inner, "x": x.place.slot, "x_steps": x.steps, "w": place.slot, "w_steps": steps,
             "channels": -(-conv.channels // each) * each, **values,
         }  # fmt: skip
-        axes = {"SPREAD": conv.input_dilation != (1, 1, 1)}
+        axes: dict[str, Any] = {"SPREAD": conv.input_dilation != (1, 1, 1)}
         if self.warpgroups:
             axes = {"COLS": size, **axes}
             self.steps.append(Step("wgmma", (blocks, 1, 1), params, axes, WGMMA_THREADS, wgmma_bytes(size)))

@@ -1,4 +1,4 @@
-// conv_merge  the gradient of a filter, or of a bias, from the sums of the splits of rows (conv/filter.cu), added in order.
+// merge       the gradient of a filter, or of a bias, from the sums of the splits of rows (conv/filter.cu), added in order.
 #include "conv/tap.cuh"
 
 namespace baracuda {

@@ -1,4 +1,4 @@
-// conv_pack  an operand of a convolution as its products read it: dense lines of channels, which are last, with zeros behind
+// pack       an operand of a convolution as its products read it: dense lines of channels, which are last, with zeros behind
 //            them up to a pitch; where p.activation is one, dy act'(pre) of two.
 #include <baracuda/index.cuh>
 #include <baracuda/vector.cuh>

@@ -119,13 +119,23 @@ class ConvArgs(Args):
     pre: Array | None = output("*out_shape", optional=True)
 
 
+def apart_places(desc: Any) -> Any:
+    """An index of the elements of x in what it is spread to."""
+    return (..., *(slice(None, None, e) for e in desc.input_dilation))
+
+
+def backwards(desc: Any) -> Any:
+    """An index that turns a filter around along the axes of its window."""
+    return (..., *(slice(None, None, -1),) * len(desc.kernel_size))
+
+
 def spread(desc: Any, x: Any) -> Any:
     """x [batch, channels, …] with zeros between and around its elements, or cut."""
     rank = len(desc.kernel_size)
     lead = x.shape[:2]
     wide = [max((n - 1) * e + 1, 0) for n, e in zip(x.shape[2:], desc.input_dilation, strict=True)]
     inside = np.zeros((*lead, *wide), x.dtype)
-    inside[(..., *(slice(None, None, e) for e in desc.input_dilation))] = x
+    inside[apart_places(desc)] = x
     full = [max(n + sum(pair), 0) for n, pair in zip(wide, desc.padding, strict=True)]
     made = np.zeros((*lead, *full), x.dtype)
     to: list[Any] = [...]
@@ -156,7 +166,7 @@ def grouped(desc: Any, w: Any) -> Any:
     """A filter as [groups, outputs, channels, *kernel], forwards."""
     if not desc.transposed:
         return w.reshape(desc.groups, desc.out_channels // desc.groups, *w.shape[1:])
-    w = w[(slice(None), slice(None), *(slice(None, None, -1),) * len(desc.kernel_size))]
+    w = w[backwards(desc)]
     return np.swapaxes(w.reshape(desc.groups, desc.in_channels // desc.groups, *w.shape[1:]), 1, 2)
 
 
@@ -170,7 +180,8 @@ def sums(desc: Any, x: Any, w: Any, apart: bool = False) -> Any:
         made = np.zeros((rows[0], desc.groups, filters.shape[1], *desc.spatial_shape), x.dtype)
         shape = (*desc.kernel_size, desc.in_channels // desc.groups)
         for k, at in enumerate(np.ndindex(shape)):
-            own = seen[(slice(None), slice(None), *at)]
+            place: Any = (slice(None), slice(None), *at)
+            own = seen[place]
             made += own[:, :, None] * filters[:, :, k].reshape(1, *filters.shape[:2], *(1,) * rank)
         return made.reshape(rows[0], desc.out_channels, *desc.spatial_shape)
     matrix = seen.reshape(rows[0], desc.groups, filters.shape[2], rows[1])
@@ -198,7 +209,7 @@ def in_torch_sums(torch: Any, desc: Any, x: Any, w: Any) -> Any:
     wide = [(n - 1) * e + 1 for n, e in zip(desc.in_shape, desc.input_dilation, strict=True)]
     if desc.input_dilation != (1,) * rank:
         inside = x.new_zeros((*x.shape[:2], *wide))
-        inside[(..., *(slice(None, None, e) for e in desc.input_dilation))] = x
+        inside[apart_places(desc)] = x
         x = inside
     if desc.transposed:
         w = w.reshape(desc.groups, -1, *w.shape[1:]).transpose(1, 2).reshape(desc.out_channels, -1, *desc.kernel_size)
@@ -271,6 +282,8 @@ def conv_case(draw: Any, descriptor: type[ConvDescriptor], **facts: Any) -> Any:
         extent = draw.integer(0 if draw.rarely() else 1, 6) + (draw.choice((0, 11)) if axis + 1 == rank else 0)
         axes.append((extent, kernel, draw.integer(1, 3), (low, high), dilation, apart))
     extent, kernel, stride, padding, dilation, apart = zip(*axes, strict=True)
+    if draw.rarely():  # depthwise, in whole pieces of channels
+        groups, channels, outputs, transposed, apart = 16, 1, 1, False, (1,) * rank
     pair = (groups * channels, outputs) if transposed else (groups * outputs, channels)
     kind = draw.element
     return descriptor(
@@ -283,7 +296,7 @@ def conv_case(draw: Any, descriptor: type[ConvDescriptor], **facts: Any) -> Any:
 
 def terms(desc: Any) -> int:
     """Terms of a sum of the forward."""
-    return math.prod(desc.kernel_size) * desc.in_channels // desc.groups
+    return int(math.prod(desc.kernel_size) * desc.in_channels // desc.groups)
 
 
 WGMMA_GUARANTEE = Guarantee(Forward(128), batch_invariant=True, order="wgmma", roundings=terms)

@@ -23,8 +23,8 @@ from ...schedules.gemm import for_precision
 from ..gated.gated_kinds import GatedActivationKind
 from ..gemm.mma import HALVES, TF32
 from .conv import (
-    PROBLEMS, ConvDescriptor, ConvPlan, channels_last, conv_case, grouped, in_torch_sums, spread, terms, torch_serves,
-    windows,
+    PROBLEMS, ConvDescriptor, ConvPlan, backwards, channels_last, conv_case, grouped, in_torch_sums, spread, terms,
+    torch_serves, windows,
 )  # fmt: skip
 
 
@@ -94,7 +94,7 @@ def reference(
             seen = seen.reshape(batch, groups, math.prod(inner), places)
             dw = np.matmul(own, np.swapaxes(seen, 2, 3)).sum(0).reshape(groups, cols, *inner)
             if desc.transposed:
-                dw = np.swapaxes(dw, 1, 2)[(..., *(slice(None, None, -1),) * rank)]
+                dw = np.swapaxes(dw, 1, 2)[backwards(desc)]
             found["dw"] = dw.reshape(desc.filter_shape)
         if "dx" in wanted:
             other = turned(desc)

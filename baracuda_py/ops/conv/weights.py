@@ -11,7 +11,7 @@ from ...core.outputs import beside, each_of
 from ...core.views import reshaped, shape_of
 from ...calls.entries import entry
 from ..elementwise.binary_functions import add, mul, sub
-from ..elementwise.unary import rsqrt
+from ..elementwise.unary import rsqrt  # type: ignore[attr-defined]  # made from a table
 from ..layout.views import reshape
 from ..norm.layer_norm import layer_norm
 from .conv import ConvPlan
