@@ -199,8 +199,8 @@ class Launches:
     def near(self, field: Field, conv: Convolution) -> bool:
         """Whether pieces of an input are less than 2^30 apart."""
         extents = (conv.batch, conv.groups, 1, *conv.in_extent)
-        span: int = sum(abs(s) * n for s, n in zip(field.steps, extents, strict=True))
-        return span < 2**30 * self.each
+        span = sum(abs(s) * n for s, n in zip(field.steps, extents, strict=True))
+        return bool(span < 2**30 * self.each)
 
     def packed_field(self, field: Field, conv: Convolution, through: tuple[str, Six] | None = None) -> Field:
         """An input of a convolution, packed."""
