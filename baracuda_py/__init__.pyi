@@ -3748,7 +3748,7 @@ def ms_deformable_attention(value: Array, spatial_shapes: Any, sampling_location
     """Attention of queries to a few places of several images (Zhu et al. 2021, Deformable DETR)."""
 def nms(boxes: Array, scores: Array, iou_threshold: Scalar, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The boxes that no better one covers by more than iou_threshold, and how many there are (torchvision.ops.nms)."""
-def normalize_image(x: Array, mean: Array, std: Array, *, element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def normalize_image(x: Array, mean: Array, std: Array, *, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Pixels [..., H, W, C] of uint8 as a network takes them, [..., C, H, W]: (x / 255 - mean) / std, in one launch."""
 def opening(x: Array, kernel_size: int | Sequence[int], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`erosion`, then `dilation`: what is smaller than the kernel vanishes (kornia.morphology.opening)."""

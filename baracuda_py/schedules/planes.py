@@ -66,7 +66,7 @@ def planes_geometry(
     def lies_together(view: View, own: Sequence[int]) -> bool:
         rest = [own[a] for a in range(len(own) - 1) if shape[a] > 1]
         rest += [view.strides[a] for a in points if view.shape[a] > 1]
-        return own[-1] == 1 and not any(k % wide for k in rest) and view.aligned(16)
+        return own[-1] == 1 and not any(k % wide for k in rest) and view.ptr % 16 == 0
 
     together = bool(shape) and shape[-1] % wide == 0 and all(map(lies_together, views, strides))
     extent = [target.shape[a] for a in points]

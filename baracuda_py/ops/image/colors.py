@@ -143,18 +143,21 @@ def lab_to_rgb(x: Array, *, out: Any = None, stream: Any = None, preference: Any
 
 @entry(UnaryPlan)
 def normalize_image(
-    x: Array, mean: Array, std: Array, *, element: Any = "float32", out: Any = None, stream: Any = None,
+    x: Array, mean: Array, std: Array, *, element: Any = None, out: Any = None, stream: Any = None,
     preference: Any = None,
 ) -> Any:  # fmt: skip
     """Pixels [..., H, W, C] of uint8 as a network takes them, [..., C, H, W]: (x / 255 - mean) / std, in one launch.
 
-    mean, std: [C], float32; element: that of the result. torchvision's ToTensor and Normalize.
+    mean, std: [C] of one float; element: that of the result, by default theirs. torchvision's ToTensor and Normalize.
     """
-    shape, kind = shape_of(x, "x"), ElementKind.of(element)
+    shape, own = shape_of(x, "x"), float_like(mean, "mean")
+    kind = own if element is None else ElementKind.of(element)
     if len(shape) < 3 or read(x, "x").element is not ElementKind.U8:
         raise InvalidProblemError(f"x must be [..., H, W, C] of uint8, got shape {shape} of {read(x, 'x').element}")
     for one, name in ((mean, "mean"), (std, "std")):
-        if shape_of(one, name) != shape[-1:]:
-            raise InvalidProblemError(f"{name} must be {shape[-1:]}, got shape {shape_of(one, name)}")
+        if shape_of(one, name) != shape[-1:] or read(one, name).element is not own:
+            raise InvalidProblemError(
+                f"{name} must be {shape[-1:]} of {own}, got shape {shape_of(one, name)} of {read(one, name).element}"
+            )
     given = {"x": movedim(x, -1, -3), "m": reshape(mean, (-1, 1, 1)), "s": reshape(std, (-1, 1, 1))}
-    return formula(f"{kind}((float32(x) / 255 - m) / s)")(**given, out=out, stream=stream, preference=preference)
+    return formula(f"{kind}(({own.acc}(x) / 255 - m) / s)")(**given, out=out, stream=stream, preference=preference)
