@@ -14,6 +14,11 @@ LINALG_LU: dict[str, str] = {
     "lu_factor_ex": f"{_A}lu, pivots, info = bc.lu_factor_ex(a)",
     "lu_unpack": f"{_LU}p, l, u = bc.lu_unpack(lu, pivots)",
     "lu": f"{_A}p, l, u = bc.lu(a)",
+    "ldl_factor": "ld, pivots = bc.ldl_factor(np.array([[0.0, 2], [2, 1]]))",
+    "ldl_factor_ex": "ld, pivots, info = bc.ldl_factor_ex(np.array([[0.0, 2], [2, 1]]))",
+    "ldl_solve": (
+        "ld, pivots = bc.ldl_factor(np.array([[0.0, 2], [2, 1]]))\nx = bc.ldl_solve(ld, pivots, np.ones((2, 3)))"
+    ),
     "lu_solve": f"{_LU}x = bc.lu_solve(lu, pivots, np.ones((3, 2)))",
     "lu_pivots_to_permutation": f"{_LU}rows = bc.lu_pivots_to_permutation(pivots, 3, first=1)",
     "solve": f"{_AB}x = bc.solve(a, b)",

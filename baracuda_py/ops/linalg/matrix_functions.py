@@ -181,6 +181,11 @@ def funm(
     """
     do = Pieces(stream, preference)
     _matrices(a, "funm")
+    given = None if out is None else read(out, "out")  # before func is called
+    if given is not None and (given.shape != shape_of(a, "a") or not given.element.is_complex):
+        raise InvalidProblemError(
+            f"out must be complex of shape {shape_of(a, 'a')}, got {given.element} of shape {given.shape}"
+        )
     w, v = eig(a, **do.options)
     values = func(w)
     if shape_of(values, "func's result") != shape_of(w, "w"):
