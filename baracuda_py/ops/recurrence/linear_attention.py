@@ -10,12 +10,13 @@ import numpy as np
 
 from ...core import Args, Array, Plan, Vjp, flag, operand, output
 from ...core.benchmark import FLOPS, Benchmark
-from ...schedules.recurrence import CHUNKS_ROW, STEPS_ROW
+from ...core.element import unrounded
+from ...schedules.recurrence import CHUNK_DIMS, CHUNKS_ROW, HALVES, STEPS_ROW
 from ..attention.packed.ragged import INDEX, random_bounds
 from .kinds import (
     BONUS, CHANNELLED, CHANNELS, DELTAS, KEYS, NUMBERS, OUTPUTS, QUERIES, RANK_ONES, SCALARS, STATE, VALUES,
     SequencesDescriptor, RecurrenceKind, betas, case_fields, check_states, decays, infer_heads, numbers, run,
-    sequences, steps_of, vectors, wrong_bounds,
+    run_in_chunks, sequences, steps_of, vectors, wrong_bounds,
 )  # fmt: skip
 from .torch_steps import in_torch
 
@@ -34,6 +35,12 @@ class LinearAttentionDescriptor(SequencesDescriptor):
     """As `SequencesDescriptor`; stepwise: step by step, in the bits of decode, where chunks would be faster."""
 
     stepwise: bool = flag(False)
+
+    @property
+    def chunked(self) -> bool:
+        """Whether kernels take chunks."""
+        shared = self.kind not in CHANNELLED
+        return shared and not self.stepwise and self.element in HALVES and self.d_k <= CHUNK_DIMS[-1]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,7 +68,7 @@ class LinearAttentionArgs(Args):
 
 
 def reference(
-    desc: Any, *, q: Any, cu_seqlens: Any, initial_state: Any, wanted: Any, **operands: Any
+    desc: Any, *, q: Any, cu_seqlens: Any, initial_state: Any, wanted: Any, store: Any = unrounded, **operands: Any
 ) -> Mapping[str, Any]:
     """NumPy in the dtype q comes in: step by step."""
     arrays = {"q": q, **operands}
@@ -70,7 +77,11 @@ def reference(
     if initial_state is not None:
         last[...] = initial_state
     for n, batch, rows in sequences(desc, cu_seqlens):
-        y[batch, rows], states = run(desc, steps_of(desc, batch, rows, arrays), last[n])
+        steps = steps_of(desc, batch, rows, arrays)
+        if store is not unrounded and desc.chunked:
+            y[batch, rows], last[n] = run_in_chunks(desc, steps, last[n], store)
+            continue
+        y[batch, rows], states = run(desc, steps, last[n])
         last[n] = states[-1]
     return {"y": y, "final_state": last}
 
