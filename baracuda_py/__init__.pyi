@@ -583,7 +583,6 @@ from .ops.linalg.schur import SchurPlan as SchurPlan
 from .ops.linalg.svd import SvdArgs as SvdArgs
 from .ops.linalg.svd import SvdDescriptor as _SvdDescriptor
 from .ops.linalg.svd import SvdPlan as SvdPlan
-from .ops.linalg.svd_jacobi import SvdJacobiPlan as SvdJacobiPlan
 from .ops.linalg.triangular_solve import TriangularSolveArgs as TriangularSolveArgs
 from .ops.linalg.triangular_solve import TriangularSolveDescriptor as _TriangularSolveDescriptor
 from .ops.linalg.triangular_solve import TriangularSolvePlan as TriangularSolvePlan

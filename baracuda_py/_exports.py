@@ -1889,7 +1889,6 @@ _BY_FAMILY = {
     "SchurPlan": "ops.linalg.schur",
     "SvdArgs": "ops.linalg.svd",
     "SvdDescriptor": "ops.linalg.svd",
-    "SvdJacobiPlan": "ops.linalg.svd_jacobi",
     "SvdPlan": "ops.linalg.svd",
     "TriangularSolveArgs": "ops.linalg.triangular_solve",
     "TriangularSolveDescriptor": "ops.linalg.triangular_solve",

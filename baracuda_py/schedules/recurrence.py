@@ -20,7 +20,7 @@ FIELDS: dict[str, Any] = {
     **dict.fromkeys(("seq_len", "num_states", "d_v", "num_heads", "q_heads", "k_heads", "v_heads"), "i64"),
     "batch_size": "i64",
     **dict.fromkeys(("bound_stride", "slot_stride", "num_slots", "every", "bonus_stride"), "i64"), "scale": "f64",
-    **dict.fromkeys(("d_k", "normalised", "wide_bounds", "wide_slots", "wide"), "i32"), "eps": "f32",
+    **dict.fromkeys(("d_k", "normalised", "wide_bounds", "wide_slots", "wide"), "i32"), "eps": "f64",
 }  # fmt: skip
 PARAMS = Params("LinearAttentionParams", **FIELDS)
 

@@ -31,7 +31,7 @@ BACKWARD = Params(
 )  # fmt: skip
 SUM = Params(
     "RecurrenceSumParams", **dict.fromkeys(("part", "out", "x"), "ptr"), out_stride="i64[3]", x_stride="i64[3]",
-    **dict.fromkeys(("batch", "rows", "heads", "state_heads", "width", "tiles", "element_stride"), "i64"), eps="f32",
+    **dict.fromkeys(("batch", "rows", "heads", "state_heads", "width", "tiles", "element_stride"), "i64"), eps="f64",
 )  # fmt: skip
 # output: its part, heads of the descriptor, width, operand that was normalised
 _SUMS = {

@@ -70,7 +70,11 @@ template <class T, int G> BARACUDA_D void small_schur(const SmallSchurParams& p)
   for (int k = 0; k + 2 < n; ++k) {  // Hessenberg's form
     const R off = s.told(
         n, [&](int row) { return row < k + 2 ? R(0) : squared(m[row * pitch + k]); }, [](R x, R y) { return x + y; });
-    if (off == R(0)) continue;
+    if (off < numeric<R>::tiny()) {  // of a matrix whose largest number is 1: its squares have no digits left
+      s.lines(k + 2, n, [&](int row) { m[row * pitch + k] = T{}; });
+      s.sync();
+      continue;
+    }
     const T head = m[(k + 1) * pitch + k];
     const R own = magnitude(head), size = math::sqrt(math::fma(own, own, off));
     const T phase = own == R(0) ? T(R(1)) : divided(head, own);

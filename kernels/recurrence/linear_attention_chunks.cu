@@ -187,10 +187,10 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
     cp_async_wait<0>();
     __syncthreads();
     if (thread < chunk) {
-      of_query[thread] = scale * (p.normalised ? norm_factor<DK>(queries, thread, p.eps) : 1.0f);
+      of_query[thread] = scale * (p.normalised ? norm_factor<DK>(queries, thread, static_cast<float>(p.eps)) : 1.0f);
       if (thread >= warp_size) sums[thread] += sums[warp_size - 1];
     } else {
-      of_key[thread - chunk] = p.normalised ? norm_factor<DK>(keys, thread - chunk, p.eps) : 1.0f;
+      of_key[thread - chunk] = p.normalised ? norm_factor<DK>(keys, thread - chunk, static_cast<float>(p.eps)) : 1.0f;
     }
     __syncthreads();
     float y[8][4], s[8][4];

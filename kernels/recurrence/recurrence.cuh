@@ -49,7 +49,7 @@ template <class T> BARACUDA_D T* row_at(const void* x, const i64 (&stride)[3], i
 // `steps` rows of an operand into tile[step][DK], zeros behind d_k. A warp has a row, so that it can be normalised:
 // x / sqrt(sum x^2 + eps). EXP: exp(x).
 template <class T, int DK, bool EXP = false, class A>
-BARACUDA_D void load_rows(A* tile, const T* from, i64 stride, int steps, int d_k, bool normalised, float eps) {
+BARACUDA_D void load_rows(A* tile, const T* from, i64 stride, int steps, int d_k, bool normalised, double eps) {
   constexpr int N = DK / warp_size;
   for (int step = threadIdx.x / warp_size; step < steps; step += threads / warp_size) {
     A x[N], squares = A(0);

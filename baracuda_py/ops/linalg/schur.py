@@ -42,11 +42,12 @@ class SchurArgs(Args):
 
 
 def _hessenberg(t: Any, z: Any) -> None:
-    """Zeros below the diagonal's neighbour, by reflectors."""
+    """Zeros below the diagonal's neighbour, by reflectors; t's largest number is of about 1."""
     for k in range(len(t) - 2):
         v = t[k + 1 :, k].copy()
         own, length = np.abs(v[0]), np.sqrt(np.square(np.abs(v)).sum())
-        if not np.abs(v[1:]).any():
+        if np.square(np.abs(v[1:])).sum() < np.finfo(t.dtype).tiny:
+            t[k + 2 :, k] = 0
             continue
         v[0] += (v[0] / own if own else 1) * length
         v /= np.sqrt(np.square(np.abs(v)).sum())
@@ -105,10 +106,11 @@ def reference(desc: SchurDescriptor, *, a: Any, wanted: set[str]) -> Mapping[str
     info = np.full(desc.batch_shape, desc.n, np.int32)
     for at in np.ndindex(desc.batch_shape):
         if np.isfinite(a[at]).all():
-            form, vectors = np.array(a[at]), np.eye(desc.n, dtype=a.dtype)
+            power = float(np.exp2(np.frexp(np.abs(a[at].astype(complex)).max(initial=1e-300))[1] - 1))
+            form, vectors = (a[at].astype(complex) / power).astype(a.dtype), np.eye(desc.n, dtype=a.dtype)
             _hessenberg(form, vectors)
             if _iterate(form, vectors):
-                t[at], z[at], info[at] = np.triu(form), vectors, 0
+                t[at], z[at], info[at] = np.triu(form.astype(complex) * power), vectors, 0
     found = {"t": t, "z": z, "info": info}
     return {name: found[name] for name in found if name in {"t"} | wanted}
 

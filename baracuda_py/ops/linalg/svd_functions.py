@@ -13,9 +13,7 @@ from ...calls.composed import composed
 from ...calls.entries import entry
 from ...calls.functional import functional
 from .pieces import Pieces, across, down
-from ...schedules.small_matrices import LARGEST
 from .svd import SvdPlan
-from .svd_jacobi import by_jacobi
 
 _svd: Any = functional(SvdPlan)
 _LEFT = "(1 - d) * s / ((s - r) * (s + r) + d)"
@@ -23,17 +21,17 @@ _RIGHT = "(1 - d) * r / ((s - r) * (s + r) + d)"
 _DRIVERS = (None, "gesvd", "gesvdj", "gesvda")
 
 
-def _by(driver: Any, a: Any) -> Any:
-    """The plan's function that a driver names."""
+def _by(driver: Any) -> Any:
+    """The plan's function, of a driver that it has."""
     if driver not in _DRIVERS:
         raise InvalidProblemError(f"driver must be None, 'gesvd', 'gesvdj' or 'gesvda', got {shown(driver)}")
-    if driver == "gesvda":
-        raise UnsupportedError(
-            "gesvda finds singular values by those of aᴴ a, so small ones have half of the digits; write "
-            "driver='gesvdj', or for the largest few `svd_lowrank`"
-        )
-    small = max(shape_of(a, "a")[-2:], default=0) <= LARGEST  # for which ours is Jacobi's method, and waits for nothing
-    return by_jacobi if driver == "gesvdj" and not small else _svd
+    if driver in ("gesvdj", "gesvda"):
+        why = {
+            "gesvdj": "waits for the device after each sweep, and reads complex64 matrices only where they are aligned",
+            "gesvda": "finds singular values by those of aᴴ a, so that small ones have half of the digits",
+        }[driver]
+        raise UnsupportedError(f"{driver} {why}; write driver='gesvd' or None, or for the largest few `svd_lowrank`")
+    return _svd
 
 
 def _svd_gradient(
@@ -89,14 +87,12 @@ def svd(
     a: [..., m, n] of f32, f64, complex64, complex128; k = min(m, n). s [..., k] is real; u [..., m, m] and vh
     [..., n, n], without full_matrices [..., m, k] and [..., k, n], have orthonormal columns and rows, whose signs and
     phases are the library's. return_info: info, int32 [...], besides: 0, or more where a matrix did not converge, whose
-    results are NaN. driver: "gesvd", the default on a device for more than 64 rows or columns, where nothing waits; or
-    "gesvdj", cuSOLVER's Jacobi method, which takes less time (docs/design/small-matrices.md), but waits for the device
-    after each sweep and cannot be captured. Smaller matrices take Jacobi's method in one launch, whatever the driver;
-    "gesvda", which squares the condition, is refused. The gradient by u and vh takes full_matrices=False or a square a,
-    and distinct singular values (of a rectangular one, off 0): it is infinite or NaN elsewhere, as torch's, and has a
-    meaning for functions that do not depend on signs and phases.
+    results are NaN. driver: None or "gesvd"; torch's "gesvdj" and "gesvda" are refused in words. Matrices of up to 64
+    rows and columns take Jacobi's method in one launch. The gradient by u and vh takes full_matrices=False or a square
+    a, and distinct singular values (of a rectangular one, off 0): it is infinite or NaN elsewhere, as torch's, and has
+    a meaning for functions that do not depend on signs and phases.
     """
-    return _by(driver, a)(
+    return _by(driver)(
         a, full_matrices=truth("full_matrices", full_matrices), return_u=True, return_vh=True,
         return_info=truth("return_info", return_info), out=out, stream=stream, preference=preference,
     )  # fmt: skip
@@ -119,4 +115,4 @@ def svdvals(
     As `svd`, which makes vectors besides and says what `driver` chooses; its gradient makes them, and takes no distinct
     singular values.
     """
-    return _by(driver, a)(a, return_u=False, return_vh=False, out=out, stream=stream, preference=preference)
+    return _by(driver)(a, return_u=False, return_vh=False, out=out, stream=stream, preference=preference)

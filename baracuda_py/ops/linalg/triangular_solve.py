@@ -100,8 +100,7 @@ def small(p: Problem) -> Geometry | str:
     given = {"a": p.a, "b": p.b, "x": p.x}
     flags = {name: int(getattr(desc, name)) for name in _FLAGS}
     made = small_geometry("small", (desc.n, max(desc.n, desc.k)), desc.batch_shape, given, 2, sides=desc.k, **flags)
-    group = group_of(desc.n, 1)
-    if isinstance(made, str) or not made.steps or desc.k != 1 or group not in _LANES:
+    if isinstance(made, str) or not made.steps or desc.k != 1 or (group := group_of(desc.n, 1)) not in _LANES:
         return made
     nbytes = group * (group | 1) * desc.element.itemsize
     threads = _MOST_THREADS if _MOST_THREADS // group * nbytes <= _MOST_BYTES else _MOST_THREADS // 2

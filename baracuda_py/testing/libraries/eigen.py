@@ -111,30 +111,6 @@ class HostEigen(Host):
         matrix[...] = 7  # it is destroyed
         ctypes.c_int32.from_address(info).value = status
 
-    def create_gesvdj_info(self) -> int:
-        return 1
-
-    def destroy_gesvdj_info(self, params: int) -> None:
-        """There is nothing to free."""
-
-    def _gesvdj_buffer_size(
-        self, letter: str, dtype: Any, jobz: int, econ: int, m: int, n: int, a: int, lda: int, s: int, u: int, ldu: int,
-        v: int, ldv: int, params: int,
-    ) -> int:  # fmt: skip
-        return 4 * m + 5 * n + 1
-
-    def _gesvdj(
-        self, letter: str, dtype: Any, jobz: int, econ: int, m: int, n: int, a: int, lda: int, s: int, u: int, ldu: int,
-        v: int, ldv: int, work: int, lwork: int, info: int, params: int,
-    ) -> None:  # fmt: skip
-        if ldv < n or ldu < m:
-            raise HostError
-        job = ord("N") if not jobz else ord("S") if econ else ord("A")
-        self._gesvd(letter, dtype, job, job, m, n, a, lda, s, u, ldu, v, ldv, work, lwork, 0, info)
-        if jobz:
-            found = by_columns(v, n, n, ldv, dtype)
-            found[...] = found.conj().T.copy()
-
     def create_params(self) -> int:
         return 1
 

@@ -18,13 +18,14 @@ FAR = {"complex64": 1e25, "complex128": 1e100}
 
 
 def forms(n: int, dtype: str) -> Any:
-    """Random, defective, cyclic, of zeros, of ones, triangular, and far from 1."""
-    made = drawn(np.random.default_rng(n), (7, n, n), dtype)
+    """Random, defective, cyclic, of zeros, of ones, triangular, far from 1, and of equal rows, so of rank 1."""
+    made = drawn(np.random.default_rng(n), (8, n, n), dtype)
     made[1] = np.diag(np.full(n, 2.0)) + np.diag(np.ones(n - 1), 1)
     made[2] = np.roll(np.eye(n), 1, 0)
     made[3], made[4] = 0, 1
     made[5] = np.triu(made[5])
     made[6] *= FAR[dtype]
+    made[7] = made[7, 0]
     return made
 
 
@@ -37,7 +38,7 @@ def test_forms(n: int, dtype: str, place: str) -> None:
     assert not got["info"].any()
     wide = {name: np.asarray(x, np.complex128) for name, x in {"a": a, "t": got["t"], "z": got["z"]}.items()}
     scaled = wide | {
-        name: wide[name] / np.where(np.arange(7) == 6, FAR[dtype], 1)[:, None, None] for name in ("a", "t")
+        name: wide[name] / np.where(np.arange(8) == 6, FAR[dtype], 1)[:, None, None] for name in ("a", "t")
     }
     assert (residual(desc, "t", **scaled) <= 20 * np.finfo(dtype).eps).all()
 
