@@ -26,6 +26,7 @@ STATED = {
     "unwrap discont",  # None is half of the period there, and no less counts here
     "flatnonzero fill_value",  # -1 is no place
     "reduce_window padding",  # "VALID" is none
+    "schur output",  # the real form is refused
 }  # fmt: skip
 """What has another default, and why."""
 

@@ -98,6 +98,8 @@ def halves(x: Any, name: str) -> tuple[Any, Any]:
 
 def permuted(x: Any, order: Sequence[int], name: str) -> Any:
     """x with its axes in another order; x itself where that is its own."""
+    if len(x.shape) != len(order):
+        raise InvalidProblemError(f"{name} must have {len(order)} axes, got shape {tuple(x.shape)}")
     if list(order) == list(range(len(order))):
         return x
     if isinstance(x, TensorRef):

@@ -38,4 +38,3 @@ RECURRENCE["linear_attention_decode"] = (
     f"{_QKV}{_G}state = np.zeros((3, 2, 16, 4), np.float32)\nslots = np.array([2])\n"
     'y = bc.linear_attention_decode(q, k, v, state, g=g, slots=slots, kind="scalar")'
 )
-RECURRENCE["ssd_chunk_scan"] = RECURRENCE["mamba2_ssd"].replace("mamba2_ssd", "ssd_chunk_scan")

@@ -321,7 +321,7 @@ class ConvPlan(Plan):
     apart = True
     variants = (
         Variant("wgmma", forward(True, True), source="conv/conv_wgmma.cu", kernels=WGMMA_KERNELS, elements=HALVES,
-                design=ArchSku.SM90A, guarantee=WGMMA_GUARANTEE),
+                design=ArchSku.SM90A, guarantee=WGMMA_GUARANTEE, may_spill=True),
         Variant("mma", forward(True), source="conv/implicit.cu", kernels=MMA_KERNELS, elements=HALVES,
                 guarantee=MMA_GUARANTEE),
         Variant("mma_tf32", forward(True), source="conv/implicit.cu", kernels=MMA_KERNELS, elements=TF32,

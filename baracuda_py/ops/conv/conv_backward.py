@@ -168,7 +168,7 @@ class ConvBackwardPlan(Plan):
     reference = staticmethod(reference)
     variants = (
         Variant("wgmma", backward(True, True), source="conv/conv_wgmma.cu", kernels=WGMMA_BACKWARD, elements=HALVES,
-                design=ArchSku.SM90A, guarantee=replace(_MMA, order="wgmma")),
+                design=ArchSku.SM90A, guarantee=replace(_MMA, order="wgmma"), may_spill=True),
         Variant("mma", backward(True), source="conv/filter.cu", kernels=MMA_BACKWARD, elements=HALVES, guarantee=_MMA),
         Variant("mma_tf32", backward(True), source="conv/filter.cu", kernels=MMA_BACKWARD, elements=TF32,
                 guarantee=replace(_MMA, error=_bound(2.0**14), math="tf32"), refuses=for_precision("tf32")),

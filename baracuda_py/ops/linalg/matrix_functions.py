@@ -11,7 +11,9 @@ from ...calls.composed import composed
 from ...calls.entries import entry
 from ...core import Array
 from ...core.arrays import read
+from ...core.checked import shown
 from ...core.errors import InvalidProblemError
+from ...core.outputs import beside
 from ...core.views import broadcast, shape_of, with_axis
 from ..elementwise.binary_functions import add, div, mul, sub
 from ..elementwise.cast import cast
@@ -181,13 +183,16 @@ def funm(
     """
     do = Pieces(stream, preference)
     _matrices(a, "funm")
+    if not callable(func):
+        raise InvalidProblemError(f"func must be a function of eigenvalues, such as bc.exp, got {shown(func)}")
     given = None if out is None else read(out, "out")  # before func is called
     if given is not None and (given.shape != shape_of(a, "a") or not given.element.is_complex):
         raise InvalidProblemError(
             f"out must be complex of shape {shape_of(a, 'a')}, got {given.element} of shape {given.shape}"
         )
     w, v = eig(a, **do.options)
-    values = func(w)
+    with beside(w, stream):
+        values = func(w)
     if shape_of(values, "func's result") != shape_of(w, "w"):
         raise InvalidProblemError(
             f"func must return an array of shape {shape_of(w, 'w')}, got {shape_of(values, 'func result')}"

@@ -7,6 +7,7 @@ from typing import Any
 from ...calls.entries import entry
 from ...core import Array
 from ...core.checked import shown, whole
+from ...core.outputs import beside
 from ...core.errors import InvalidProblemError
 from ...core.views import shape_of, with_axis
 from ..elementwise.binary_functions import div, mul
@@ -61,7 +62,8 @@ def polyfit(
         raise InvalidProblemError(f"cov=True takes more points than the {count} coefficients, got {shape[0]}")
     m = shape[0]
     limit = m * view.element.limits.eps if rcond is None else rcond
-    powers, columns = vander(x, count), len(right) == 2
+    with beside(x, stream):
+        powers, columns = vander(x, count), len(right) == 2
     if w is not None:
         if shape_of(w, "w") != shape:
             raise InvalidProblemError(f"w must be {shape}, a weight for each point, got shape {shape_of(w, 'w')}")

@@ -174,7 +174,7 @@ def causal_conv1d_update(
     [batch], the slot of each sequence, none twice; one outside [0, slots) is skipped, and its y is 0. activation: None,
     "silu" or "swish". With return_intermediate_states the result is (y, states), states [batch, tokens, channels,
     state_len] after each token: where only some drafted tokens are accepted, the state after the last of them goes back
-    into the slot. There is no gradient.
+    into the slot. There is no gradient. JAX's arrays do not change: conv_state as it is then is the last result.
     """
     shape = shape_of(x, "x")
     if len(shape) not in (2, 3):
@@ -191,6 +191,6 @@ def causal_conv1d_update(
     )  # fmt: skip
     if out is not None:
         return out
-    y, *states = made if return_intermediate_states else (made,)
+    y, *states = made if isinstance(made, tuple | list) else (made,)  # with JAX's the state as it is then, last
     y = without_axes(y, {2}, "y") if one else y
     return (y, *states) if states else y

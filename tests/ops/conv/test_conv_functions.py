@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
 import baracuda_py as bc
-import baracuda_py.torch as bt
 from baracuda_py import InvalidProblemError
+
+torch = pytest.importorskip("torch")
+bt = pytest.importorskip("baracuda_py.torch")
 
 F = torch.nn.functional
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import baracuda_py as bc
-import baracuda_py.torch as bt
 
 torch = pytest.importorskip("torch")
+bt = pytest.importorskip("baracuda_py.torch")
 pytestmark = pytest.mark.gpu
 F = torch.nn.functional
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
+import pytest
 
 from baracuda_py.core.plan import Plan
 from baracuda_py.ops.recurrence.kinds import RecurrenceKind
@@ -13,6 +13,8 @@ from baracuda_py.testing import emulated_device, operands
 from baracuda_py.testing.draw import Case, fill
 from baracuda_py.testing.emulator import emulating
 from baracuda_py.testing.recording import pointer_view
+
+torch = pytest.importorskip("torch")
 
 KINDS = list(RecurrenceKind)
 

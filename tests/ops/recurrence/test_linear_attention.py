@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from recurrences import KINDS, drawn, emulated, near, tensors, truth, whole
 
 from baracuda_py.core.errors import InvalidProblemError
@@ -17,6 +16,8 @@ from baracuda_py.ops.recurrence.linear_attention_decode import (
     LinearAttentionDecodeDescriptor, LinearAttentionDecodePlan, linear_attention_decode,
 )  # fmt: skip
 from baracuda_py.ops.recurrence.linear_attention_functions import linear_attention, simple_gla
+
+torch = pytest.importorskip("torch")
 
 SMALL = {"seq_len": 7, "q_heads": 1, "k_heads": 2, "v_heads": 2, "d_k": 5, "d_v": 3, "element": "float64"}
 BOUNDS = ((0, 1, 3), (0, 3, 3), (0, 3, 6))
