@@ -3687,11 +3687,11 @@ def box_area(x: Array, *, out: Out = None, stream: Stream = None, preference: Pl
     """(x2 - x1) (y2 - y1) of boxes [..., 4] (torchvision.ops.box_area)."""
 def box_convert(x: Array, in_fmt: str, out_fmt: str, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Boxes [..., 4] in another form: 'xyxy' corners, 'xywh' a corner and the size, 'cxcywh' the centre and the size."""
-def box_iou(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The area that boxes a [n, 4] and b [m, 4] share, over that of both: [n, m] (torchvision.ops.box_iou)."""
+def box_iou(boxes1: Array, boxes2: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The area that boxes1 [n, 4] and boxes2 [m, 4] share, over that of both: [n, m] (torchvision.ops.box_iou)."""
 def closing(x: Array, kernel_size: int | Sequence[int], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`dilation`, then `erosion`: gaps smaller than the kernel are filled (kornia.morphology.closing)."""
-def complete_box_iou(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def complete_box_iou(boxes1: Array, boxes2: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`distance_box_iou` less a term of how the boxes' aspects differ (torchvision's; Zheng et al. 2020)."""
 def correlation_cost_volume(a: Array, b: Array, max_displacement: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Products of every place of a with those of b about it, over C (Dosovitskiy et al. 2015, FlowNet's correlation)."""
@@ -3701,7 +3701,7 @@ def deform_conv2d(x: Array, offset: Array, weight: Array, bias: Array | None = N
     """A convolution whose taps are moved (torchvision.ops.deform_conv2d): v1, and v2 with a mask (Zhu et al. 2019)."""
 def dilation(x: Array, kernel_size: int | Sequence[int], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The maximum about every place of x [N, C, H, W] (kornia.morphology.dilation, cv2.dilate of a flat rectangle)."""
-def distance_box_iou(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def distance_box_iou(boxes1: Array, boxes2: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`box_iou` less the squared distance of centres over that of the corners of the box about both (torchvision's)."""
 def erosion(x: Array, kernel_size: int | Sequence[int], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The minimum about every place of x [N, C, H, W] (kornia.morphology.erosion, cv2.erode); see `dilation`."""
@@ -3717,7 +3717,7 @@ def fractional_max_pool3d_with_indices(x: Array, kernel_size: Any, output_size: 
     """`fractional_max_pool3d`, and the row-major place of each maximum in its volume, int64."""
 def gaussian_blur(x: Array, kernel_size: Any, sigma: Any = None, border: str = 'reflect', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Every plane of x [N, C, H, W] blurred by a Gaussian (torchvision.transforms.functional.gaussian_blur)."""
-def generalized_box_iou(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def generalized_box_iou(boxes1: Array, boxes2: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`box_iou` less the part of the box about both that neither covers (torchvision's; Rezatofighi et al. 2019)."""
 def grid_sample(x: Array, grid: Array, mode: str = 'bilinear', padding_mode: str = 'zeros', align_corners: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[n, c, …] = x at grid[n, …], a place with coordinates in [-1, 1] (torch.nn.functional.grid_sample)."""

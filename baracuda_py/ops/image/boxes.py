@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from ...calls.entries import entry
 from ...core import Array
+from ...core.arrays import read
 from ...core.element import ElementKind
 from ...core.errors import InvalidProblemError
 from ...core.outputs import beside
@@ -40,48 +42,60 @@ def _boxes(x: Any, name: str) -> None:
 
 
 def _pairs(name: str, a: Any, b: Any, out: Any, options: dict[str, Any]) -> Any:
-    for one, label in ((a, "a"), (b, "b")):
+    text = _FORMULAS[name]
+    for one, letter, label in ((a, "a", "boxes1"), (b, "b", "boxes2")):
         _boxes(one, label)
         if len(shape_of(one, label)) != 2:
             raise InvalidProblemError(f"{label} must be [n, 4], got shape {shape_of(one, label)}")
+        if not read(one, label).element.is_float:  # as torch divides integers
+            text = re.sub(rf"\b({letter}[xy][12])\b", r"float32(\1)", text)
     names = ("x1", "y1", "x2", "y2")
-    facts = {f"a{n}": with_axis(one, 1, "a") for n, one in zip(names, unbind(a, 1), strict=True)}
-    facts |= {f"b{n}": with_axis(one, 0, "b") for n, one in zip(names, unbind(b, 1), strict=True)}
-    return formula(_FORMULAS[name])(**facts, out=out, **options)
+    facts = {f"a{n}": with_axis(one, 1, "boxes1") for n, one in zip(names, unbind(a, 1), strict=True)}
+    facts |= {f"b{n}": with_axis(one, 0, "boxes2") for n, one in zip(names, unbind(b, 1), strict=True)}
+    return formula(text)(**facts, out=out, **options)
 
 
 @entry(BinaryPlan)
-def box_iou(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
-    """The area that boxes a [n, 4] and b [m, 4] share, over that of both: [n, m] (torchvision.ops.box_iou).
+def box_iou(
+    boxes1: Array, boxes2: Array, *, out: Any = None, stream: Any = None, preference: Any = None,
+) -> Any:  # fmt: skip
+    """The area that boxes1 [n, 4] and boxes2 [m, 4] share, over that of both: [n, m] (torchvision.ops.box_iou).
 
-    Boxes are corners (x1, y1, x2, y2). One launch, with a gradient. Two boxes without area give NaN, as in torchvision.
+    Boxes are corners (x1, y1, x2, y2), integers as float32. One launch, with a gradient. Two boxes without area give
+    NaN, as in torchvision.
     """
-    return _pairs("box_iou", a, b, out, {"stream": stream, "preference": preference})
+    return _pairs("box_iou", boxes1, boxes2, out, {"stream": stream, "preference": preference})
 
 
 @entry(BinaryPlan)
-def generalized_box_iou(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
+def generalized_box_iou(
+    boxes1: Array, boxes2: Array, *, out: Any = None, stream: Any = None, preference: Any = None,
+) -> Any:  # fmt: skip
     """`box_iou` less the part of the box about both that neither covers (torchvision's; Rezatofighi et al. 2019)."""
-    return _pairs("generalized_box_iou", a, b, out, {"stream": stream, "preference": preference})
+    return _pairs("generalized_box_iou", boxes1, boxes2, out, {"stream": stream, "preference": preference})
 
 
 @entry(BinaryPlan)
-def distance_box_iou(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
+def distance_box_iou(
+    boxes1: Array, boxes2: Array, *, out: Any = None, stream: Any = None, preference: Any = None,
+) -> Any:  # fmt: skip
     """`box_iou` less the squared distance of centres over that of the corners of the box about both (torchvision's).
 
     Zheng et al. 2020; the divisor has 1e-7 added.
     """
-    return _pairs("distance_box_iou", a, b, out, {"stream": stream, "preference": preference})
+    return _pairs("distance_box_iou", boxes1, boxes2, out, {"stream": stream, "preference": preference})
 
 
 @entry(BinaryPlan)
-def complete_box_iou(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
+def complete_box_iou(
+    boxes1: Array, boxes2: Array, *, out: Any = None, stream: Any = None, preference: Any = None,
+) -> Any:  # fmt: skip
     """`distance_box_iou` less a term of how the boxes' aspects differ (torchvision's; Zheng et al. 2020).
 
-    v = 4/π² (atan(w/h of b) - atan(w/h of a))², less v · v / (1 - iou + v + 1e-7). The gradient is that of the formula
-    as it stands; torchvision holds v / (1 - iou + v + 1e-7) fixed.
+    v = 4/π² (atan(w/h of boxes2) - atan(w/h of boxes1))², less v · v / (1 - iou + v + 1e-7). The gradient is that of
+    the formula as it stands; torchvision holds v / (1 - iou + v + 1e-7) fixed.
     """
-    return _pairs("complete_box_iou", a, b, out, {"stream": stream, "preference": preference})
+    return _pairs("complete_box_iou", boxes1, boxes2, out, {"stream": stream, "preference": preference})
 
 
 @entry(BinaryPlan)

@@ -20,7 +20,7 @@ from ..layout.parts import unbind
 from ..layout.views import movedim, reshape
 from ..segment.gather_scatter import GatherScatterPlan
 from .resizing import numbers_of
-from .sampling import float_like, formula, places, summed
+from .sampling import float_like, formula, places, shaped, summed
 
 
 @entry(GatherScatterPlan)
@@ -71,9 +71,10 @@ def ms_deformable_attention(
         weights.append(formula(text)(w=weight, a=with_axis(share, 4, "a"), **options))
         start += height * wide
     tokens = (batch * at[1] * heads, -1)
-    src = concat([reshape(one, tokens) for one in rows], axis=1, **options)
-    weight = concat([reshape(one, tokens) for one in weights], axis=1, **options)
-    y = summed(reshape(value, (batch * count * heads, width)), src, weight, batch * at[1] * heads, options)
+    src = concat([shaped(one, tokens, options) for one in rows], axis=1, **options)
+    weight = concat([shaped(one, tokens, options) for one in weights], axis=1, **options)
+    cells = shaped(value, (batch * count * heads, width), options)
+    y = summed(cells, src, weight, batch * at[1] * heads, options)
     made = reshape(y, (batch, at[1], heads * width))
     return made if out is None else copy(made, out=out, **options)
 
@@ -121,7 +122,7 @@ def deform_conv2d(
     for name, one in (("offset", offset), ("weight", weight), ("mask", mask), ("bias", bias)):
         if one is not None and read(one, name).element is not kind:
             raise InvalidProblemError(f"{name} must have x's element, {kind}, got {read(one, name).element}")
-    both = unbind(reshape(offset, (n, parts, count, 2, *size)), 3)
+    both = unbind(shaped(offset, (n, parts, count, 2, *size), options), 3)
     moved = [movedim(movedim(one, 1, -1), 1, -2) for one in both]
     with beside(x, stream):
         number = reshape(arange(count, like=x), (count, 1))
@@ -139,13 +140,13 @@ def deform_conv2d(
     src, share = places(found, own, "bilinear", "zeros", False, images, options)
     src = formula("r * g + h if r >= 0 else -1")(r=src, g=parts, h=group, **options)
     if mask is not None:
-        given_mask = movedim(movedim(reshape(mask, (n, parts, count, *size)), 1, -1), 1, -2)
+        given_mask = movedim(movedim(shaped(mask, (n, parts, count, *size), options), 1, -1), 1, -2)
         share = formula("w * m")(w=share, m=with_axis(given_mask, 5, "mask"), **options)
-    cells = reshape(movedim(x, 1, -1), (n * math.prod(own) * parts, channels // parts))
+    cells = shaped(movedim(x, 1, -1), (n * math.prod(own) * parts, channels // parts), options)
     read_there = summed(cells, src, share, n * math.prod(size) * count * parts, options)
     columns_of = reshape(read_there, (n, math.prod(size), count, groups, channels // groups))
-    filters = reshape(weight, (groups, taps[0] // groups, taps[1], count))
-    y = reshape(einsum("npkgc,gock->ngop", columns_of, filters, **options), (n, taps[0], *size))
+    filters = shaped(weight, (groups, taps[0] // groups, taps[1], count), options)
+    y = shaped(einsum("npkgc,gock->ngop", columns_of, filters, **options), (n, taps[0], *size), options)
     if bias is not None:
         y = formula("y + b")(y=y, b=reshape(bias, (taps[0], 1, 1)), **options)
     return y if out is None else copy(y, out=out, **options)

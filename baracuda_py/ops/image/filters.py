@@ -25,7 +25,7 @@ from ..reduce.vecdot import VecdotPlan, vecdot
 from ..sort.median import median
 from ..sort.sort import SortPlan
 from .resizing import numbers_of
-from .sampling import float_like, formula, one_of, reduced
+from .sampling import float_like, formula, one_of, reduced, shaped
 
 BORDERS = ("constant", "reflect", "replicate", "circular")
 
@@ -100,8 +100,8 @@ def filter2d(
         )
     before, after = (tuple((k - 1) // 2 for k in size), tuple(k // 2 for k in size))
     wide = _bordered(x, before, after, one_of("border", border, BORDERS), 0.0, options)  # type: ignore[arg-type]
-    columns = im2col(reshape(wide, (n * c, 1, *shape_of(wide, "x")[2:])), size, **options)
-    y = reshape(matmul(reshape(kernel, (1, math.prod(size))), columns, **options), (n, c, h, w))
+    columns = im2col(shaped(wide, (n * c, 1, *shape_of(wide, "x")[2:]), options), size, **options)
+    y = reshape(matmul(shaped(kernel, (1, math.prod(size)), options), columns, **options), (n, c, h, w))
     return y if out is None else copy(y, out=out, **options)
 
 
@@ -169,7 +169,7 @@ def median_blur(
     size = _odd("kernel_size", kernel_size)
     half = (size[0] // 2, size[1] // 2)
     wide = _bordered(x, half, half, one_of("border", border, BORDERS), 0.0, options)
-    columns = im2col(reshape(wide, (n * c, 1, *shape_of(wide, "x")[2:])), size, **options)
+    columns = im2col(shaped(wide, (n * c, 1, *shape_of(wide, "x")[2:]), options), size, **options)
     y = reshape(median(columns, axis=1, **options)[0], (n, c, h, w))
     return y if out is None else copy(y, out=out, **options)
 
@@ -246,8 +246,8 @@ def correlation_volume(
     first, second = _image(a, "a"), _image(b, "b")
     if first[:2] != second[:2] or not first[1]:
         raise InvalidProblemError(f"a and b must have one batch and channels, got shapes {first} and {second}")
-    rows = reshape(movedim(a, 1, -1), (first[0], first[2] * first[3], first[1]))
-    columns = reshape(b, (first[0], first[1], second[2] * second[3]))
+    rows = shaped(movedim(a, 1, -1), (first[0], first[2] * first[3], first[1]), options)
+    columns = shaped(b, (first[0], first[1], second[2] * second[3]), options)
     y = reshape(matmul(rows, columns, alpha=first[1] ** -0.5, **options), (first[0], *first[2:], *second[2:]))
     return y if out is None else copy(y, out=out, **options)
 

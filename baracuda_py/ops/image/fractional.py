@@ -18,7 +18,7 @@ from ..layout.moves import copy
 from ..layout.parts import unbind
 from ..layout.views import reshape
 from .resizing import numbers_of
-from .sampling import float_like, formula, reduced
+from .sampling import float_like, formula, reduced, shaped
 
 
 def _pooled(
@@ -63,7 +63,7 @@ def _pooled(
         facts[f"a{a}"] = (n - k) / (m - 1) if m > 1 else 0.0
     windows = formula(text)(**facts, **options)
     rows, points, taps = math.prod(lead), math.prod(size), math.prod(kernel)
-    flat, index = reshape(x, (rows, math.prod(own))), reshape(windows, (rows, points * taps))
+    flat, index = shaped(x, (rows, math.prod(own)), options), reshape(windows, (rows, points * taps))
     values = reshape(gather(constant(flat), index, axis=1, **options), (rows, points, taps))
     best = with_axis(reduced("argmax", values, 2, options), 2, "best")
     place = reshape(gather(reshape(windows, (rows, points, taps)), best, axis=2, **options), (rows, points))

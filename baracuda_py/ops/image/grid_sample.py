@@ -11,10 +11,11 @@ from ...core.arrays import read
 from ...core.checked import truth, whole, wholes
 from ...core.errors import InvalidProblemError
 from ...core.outputs import beside
-from ...core.views import shape_of
+from ...core.views import reshaped, shape_of
 from ..gemm.gemm import GemmPlan
 from ..gemm.matmul import matmul
 from ..layout.creation import arange
+from ..layout.moves import copy
 from ..layout.parts import unbind
 from ..layout.views import movedim, reshape
 from ..segment.gather_scatter import GatherScatterPlan
@@ -124,9 +125,12 @@ def affine_grid(
     facts = {f"i{a}": reshape(one, (-1, *(1,) * (rank - a))) for a, one in enumerate(along)}
     base = formula(f"{text} + 0 * k")(**facts, k=number, **options)
     rows = reshape(base, (math.prod(spatial), rank + 1))
-    to = None if out is None else reshape(out, (sizes[0], math.prod(spatial), rank))
+    to = None if out is None else reshaped(out, (sizes[0], math.prod(spatial), rank), "out")
     made = matmul(rows, movedim(theta, 1, 2), out=to, **options)
-    return out if out is not None else reshape(made, (sizes[0], *spatial, rank))
+    if to is not None:
+        return out
+    y = reshape(made, (sizes[0], *spatial, rank))
+    return y if out is None else copy(y, out=out, **options)
 
 
 @entry(GemmPlan)

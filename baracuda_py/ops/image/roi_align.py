@@ -13,7 +13,7 @@ from ...core import (
     FLOATS, Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Params, Plan, Problem, Relative, Variant, View,
     Vjp, element, extent, flag, integer, number, operand, output, per_axis,
 )  # fmt: skip
-from ...core.benchmark import BYTES, EAGER, Benchmark
+from ...core.benchmark import BYTES, Benchmark
 from ...core.errors import InvalidProblemError
 from ...schedules.planes import planes_geometry, planes_kernels, planes_params
 
@@ -198,7 +198,7 @@ BENCHMARKS = (
     Benchmark(
         "1024 regions of [2, 256, 200, 304] f32, 7 × 7", batch=2, channels=256, height=200, width=304, regions=1024,
         output_size=7, spatial_scale=0.25, sampling_ratio=2, aligned=True, element="float32", work=BYTES, target=None,
-        peers=(EAGER,), make=bench_rois,
+        peers=(), make=bench_rois,
     ),
 )  # fmt: skip
 

@@ -15,11 +15,11 @@ from ...core import registry
 from ...core.arrays import read
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.outputs import beside
-from ...core.views import shape_of, with_axis
+from ...core.views import reshaped, shape_of, with_axis
 from ...expressions.elementwise import elementwise
 from ..layout.creation import arange
 from ..layout.moves import copy
-from ..layout.views import movedim, reshape
+from ..layout.views import movedim, reshape, sizes
 from ..segment.gather_scatter import gather_scatter_sum
 
 TAPS = {"bilinear": 2, "nearest": 1, "bicubic": 4}  # in the order of torch's numbers
@@ -37,6 +37,13 @@ def one_of(name: str, value: Any, known: Sequence[str]) -> str:
     if value not in known:
         raise InvalidProblemError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
     return str(value)
+
+
+def shaped(x: Any, shape: Sequence[int], options: dict[str, Any]) -> Any:
+    """`reshape`, of which a copy, if strides need one, is made in the order of the stream that is given."""
+    wanted = sizes(shape, math.prod(shape_of(x, "x")))
+    seen = reshaped(x, wanted, "x")
+    return reshaped(copy(x, **options), wanted, "x") if seen is None else seen
 
 
 def _reflected(c: str, n: str, align: bool) -> str:
@@ -147,24 +154,24 @@ def images_at(
     with beside(x, options["stream"]):
         images = reshape(arange(shape[0], like=x), (shape[0], *(1,) * (len(points) - 1)))
     src, weight = places(coordinates, shape[2:], mode, padding, align, images, options, grid)
-    y = summed(rows_of(x, rank, shape[1]), src, weight, math.prod(points), options)
+    y = summed(rows_of(x, rank, shape[1], options), src, weight, math.prod(points), options)
     made = movedim(reshape(y, (*points, shape[1])), -1, 1)
     return made if out is None else copy(made, out=out, **options)
 
 
-def rows_of(x: Any, rank: int, channels: int) -> Any:
+def rows_of(x: Any, rank: int, channels: int, options: dict[str, Any]) -> Any:
     """The channels of every place of images x [*batch, C, *spatial]: [rows, C]."""
     shape = shape_of(x, "x")
     last = movedim(x, len(shape) - rank - 1, -1)
-    return reshape(last, (math.prod(shape) // max(channels, 1), channels))
+    return shaped(last, (math.prod(shape) // max(channels, 1), channels), options)
 
 
 def summed(rows: Any, src: Any, weight: Any, points: int, options: dict[str, Any]) -> Any:
     """What tokens, as many a point, come to: [points, C]."""
     flat, given = (math.prod(shape_of(src, "src")),), {}
     if weight is not None:
-        given["weight"] = reshape(weight, flat)
-    return gather_scatter_sum(rows, reshape(src, flat), num_segments=points, by="evenly", **given, **options)
+        given["weight"] = shaped(weight, flat, options)
+    return gather_scatter_sum(rows, shaped(src, flat, options), num_segments=points, by="evenly", **given, **options)
 
 
 def float_like(x: Any, name: str = "x") -> Any:

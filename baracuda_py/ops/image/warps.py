@@ -19,7 +19,8 @@ from ..layout.parts import unbind
 from ..layout.views import reshape
 from ..segment.gather_scatter import GatherScatterPlan
 from .sampling import (
-    PADDINGS, TAPS, float_like, formula, images_at, one_of, reduced, summed, tap_number, token_formulas, tokens,
+    PADDINGS, TAPS, float_like, formula, images_at, one_of, reduced, shaped, summed, tap_number, token_formulas,
+    tokens,
 )  # fmt: skip
 
 _FIXED = {
@@ -75,7 +76,8 @@ def map_coordinates(
             raise InvalidProblemError(f"coordinates must have x's element, {float_like(x)}; cast them first")
     count = (2 if order else 1) ** len(shape)
     src, weight = tokens(_formulas(len(shape), order, mode), count, given, shape, 0, options)
-    y = reshape(summed(reshape(x, (math.prod(shape), 1)), src, weight, math.prod(points), options), points)
+    cells = shaped(x, (math.prod(shape), 1), options)
+    y = reshape(summed(cells, src, weight, math.prod(points), options), points)
     if mode == "constant" and cval:
         outside = formula("w if r < 0 else 0")(w=weight, r=src, **options) if weight is not None else None
         missing = formula("1 if r < 0 else 0")(r=reshape(src, points), **options) if outside is None else None

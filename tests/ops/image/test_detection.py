@@ -118,6 +118,15 @@ def test_boxes_against_formulas() -> None:
             np.testing.assert_allclose(found, wanted, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["box_iou", "generalized_box_iou", "distance_box_iou", "complete_box_iou"])
+@pytest.mark.parametrize("kinds", [("int32", "int32"), ("int64", "float32"), ("float32", "uint8")])
+def test_boxes_of_integers_are_taken_as_float32(name: str, kinds: tuple[str, str]) -> None:
+    a, b = np.array([[0, 0, 4, 4], [1, 1, 3, 5]]), np.array([[2, 2, 6, 6], [0, 0, 1, 1], [1, 1, 3, 5]])
+    y = getattr(bc, name)(*(one.astype(kind) for one, kind in zip((a, b), kinds, strict=True)))
+    assert y.dtype == np.float32
+    assert np.array_equal(y, getattr(bc, name)(a.astype(np.float32), b.astype(np.float32)))
+
+
 def test_forms_of_boxes_come_back() -> None:
     a = boxes(4)
     forms = ("xyxy", "xywh", "cxcywh")

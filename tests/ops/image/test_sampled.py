@@ -61,6 +61,13 @@ def test_affine_grid_is_that_of_torch(size: tuple[int, ...], align: bool) -> Non
     close(torch.autograd.grad(y, theta, dy)[0], torch.autograd.grad(wanted, theta, dy)[0])
 
 
+def test_affine_grid_writes_an_output_that_no_view_flattens() -> None:
+    theta = np.random.default_rng(0).standard_normal((1, 2, 3))
+    out = np.zeros((1, 3, 8, 2))[:, :, ::2]
+    assert bc.affine_grid(theta, (1, 2, 3, 4), out=out) is out
+    close(out, bc.affine_grid(theta, (1, 2, 3, 4)))
+
+
 @pytest.mark.parametrize("mode", ["constant", "nearest", "wrap", "mirror", "reflect"])
 @pytest.mark.parametrize("order", [0, 1])
 def test_map_coordinates_is_that_of_jax(mode: str, order: int) -> None:
