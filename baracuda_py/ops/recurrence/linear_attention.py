@@ -11,7 +11,8 @@ import numpy as np
 from ...core import Args, Array, Plan, Vjp, flag, operand, output
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.element import unrounded
-from ...schedules.recurrence import CHUNK_DIMS, CHUNKS_ROW, HALVES, STEPS_ROW
+from ...schedules.attention.dense.forward import HALVES
+from ...schedules.recurrence import CHUNK_DIMS, CHUNKS_ROW, STEPS_ROW
 from ..attention.packed.ragged import INDEX, random_bounds
 from .kinds import (
     BONUS, CHANNELLED, CHANNELS, DELTAS, KEYS, NUMBERS, OUTPUTS, QUERIES, RANK_ONES, SCALARS, STATE, VALUES,

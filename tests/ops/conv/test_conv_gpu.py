@@ -32,7 +32,11 @@ ROUNDING = {torch.float16: 1e-3, torch.bfloat16: 8e-3, torch.float32: 1e-6, torc
 def close(got: Any, wanted: Any, size: Any, dtype: Any) -> None:
     """Within the rounding of an element, and of sums of terms of the size of `size`."""
     assert got.dtype is dtype
-    bound = ROUNDING[dtype] * wanted.abs() + 4e-6 * size * (1e-7 if dtype is torch.float64 else 1.0) + 1e-30
+    bound = (
+        ROUNDING[dtype] * wanted.abs()
+        + 4e-6 * size * (1e-7 if dtype is torch.float64 else 1.0)
+        + (3e-8 if dtype is torch.float16 else 1e-30)
+    )
     worst = ((got.double() - wanted).abs() / bound).max().item()
     assert worst <= 1, worst
 
