@@ -171,6 +171,7 @@ _OF_PACKING: dict[str, Callable[[], list[Call]]] = {
 }
 
 EXPORTED: dict[str, Callable[[], list[Call]]] = {
+    "unpack_kv_cache": lambda: [([_x(3, 2, 4, 5, 8)], {}), ([_x(2, 3, 4, 5, 8)], {"axis": 0})],
     **_VIEWS,
     **_MADE,
     **_FORMULAS,

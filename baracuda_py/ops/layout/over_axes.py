@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...core import Array
-from ...core.checked import MAX_AXES, wholes
+from ...core.checked import MAX_AXES, shown, wholes
 from ...core.errors import InvalidProblemError
 from ...calls.exported import exported
 from ...core.views import cut, shape_of, with_axis, without_axes
@@ -46,6 +46,8 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Array, *args: A
     shape = shape_of(arr, "arr")
     at = place(axis, len(shape))
     others = shape[:at] + shape[at + 1 :]
+    if not callable(func1d):
+        raise InvalidProblemError(f"func1d must be a function of a line, got {shown(func1d)}")
     if 0 in others:
         raise InvalidProblemError(f"arr must have a line along axis {at}, got shape {shape}")
     made = []

@@ -164,7 +164,7 @@ class SparseTriangularSolvePlan(Plan):
     for the rows that it needs, so the time is that of the longest chain. The order of sums is that of a row's entries.
     """
 
-    op = "sparse.triangular_solve"
+    op = "sparse.sparse_triangular_solve"
     descriptor = SparseTriangularSolveDescriptor
     args = SparseTriangularSolveArgs
     widest = np.float64
