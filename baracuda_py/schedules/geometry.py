@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 MOST_BLOCKS = 2**31 - 1  # along the first axis of a grid
 
 
+def strides_of(view: View | None, rank: int) -> list[int]:
+    """The strides of an operand, zeros for one that is absent."""
+    return list(view.strides) if view is not None else [0] * rank
+
+
 def grid(blocks: int) -> tuple[int, int, int]:
     """Blocks in rows of as many as an axis of the grid holds; at least one. The last row may have too many."""
     return min(max(blocks, 1), MOST_BLOCKS), max(1, -(-blocks // MOST_BLOCKS)), 1

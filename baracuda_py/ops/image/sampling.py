@@ -15,11 +15,11 @@ from ...core import registry
 from ...core.arrays import read
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.outputs import beside
-from ...core.views import reshaped, shape_of, with_axis
+from ...core.views import shape_of, with_axis
 from ...expressions.elementwise import elementwise
 from ..layout.creation import arange
 from ..layout.moves import copy
-from ..layout.views import movedim, reshape, sizes
+from ..layout.views import movedim, reshape, seen_as, sizes
 from ..segment.gather_scatter import gather_scatter_sum
 
 TAPS = {"bilinear": 2, "nearest": 1, "bicubic": 4}  # in the order of torch's numbers
@@ -41,9 +41,7 @@ def one_of(name: str, value: Any, known: Sequence[str]) -> str:
 
 def shaped(x: Any, shape: Sequence[int], options: dict[str, Any]) -> Any:
     """`reshape`, of which a copy, if strides need one, is made in the order of the stream that is given."""
-    wanted = sizes(shape, math.prod(shape_of(x, "x")))
-    seen = reshaped(x, wanted, "x")
-    return reshaped(copy(x, **options), wanted, "x") if seen is None else seen
+    return seen_as(x, sizes(shape, math.prod(shape_of(x, "x"))), **options)
 
 
 def _reflected(c: str, n: str, align: bool) -> str:

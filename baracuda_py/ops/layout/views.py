@@ -139,11 +139,11 @@ def reshape(x: Array, *shape: Any) -> Array:
     return seen_as(x, wanted)
 
 
-def seen_as(x: Array, shape: Shape) -> Array:
-    """x as another shape: a view where strides say so, else of a copy."""
+def seen_as(x: Array, shape: Shape, **options: Any) -> Array:
+    """x as another shape: a view where strides say so, else of a copy, whose stream `options` may say."""
     seen = reshaped(x, shape, "x")
     if seen is None:
-        seen = reshaped(copy(x), shape, "x")
+        seen = reshaped(copy(x, **options), shape, "x")
     return seen
 
 

@@ -21,8 +21,8 @@ _RIGHT = "(1 - d) * r / ((s - r) * (s + r) + d)"
 _DRIVERS = (None, "gesvd", "gesvdj", "gesvda")
 
 
-def _by(driver: Any) -> Any:
-    """The plan's function, of a driver that it has."""
+def _check_driver(driver: Any) -> None:
+    """Refuses what is no driver of torch's, and those that are not here."""
     if driver not in _DRIVERS:
         raise InvalidProblemError(f"driver must be None, 'gesvd', 'gesvdj' or 'gesvda', got {shown(driver)}")
     if driver in ("gesvdj", "gesvda"):
@@ -31,7 +31,6 @@ def _by(driver: Any) -> Any:
             "gesvda": "finds singular values by those of aᴴ a, so that small ones have half of the digits",
         }[driver]
         raise UnsupportedError(f"{driver} {why}; write driver='gesvd' or None, or for the largest few `svd_lowrank`")
-    return _svd
 
 
 def _svd_gradient(
@@ -92,7 +91,8 @@ def svd(
     a, and distinct singular values (of a rectangular one, off 0): it is infinite or NaN elsewhere, as torch's, and has
     a meaning for functions that do not depend on signs and phases.
     """
-    return _by(driver)(
+    _check_driver(driver)
+    return _svd(
         a, full_matrices=truth("full_matrices", full_matrices), return_u=True, return_vh=True,
         return_info=truth("return_info", return_info), out=out, stream=stream, preference=preference,
     )  # fmt: skip
@@ -115,4 +115,5 @@ def svdvals(
     As `svd`, which makes vectors besides and says what `driver` chooses; its gradient makes them, and takes no distinct
     singular values.
     """
-    return _by(driver)(a, return_u=False, return_vh=False, out=out, stream=stream, preference=preference)
+    _check_driver(driver)
+    return _svd(a, return_u=False, return_vh=False, out=out, stream=stream, preference=preference)

@@ -13,7 +13,7 @@ from ...core import (
     element, extent, flag, integer,
 )  # fmt: skip
 from ...core.device import Device
-from ...schedules.geometry import grid
+from ...schedules.geometry import grid, strides_of
 
 ACTIVATIONS = ("none", "silu")
 I32 = ElementKind.I32
@@ -162,19 +162,14 @@ COMMON: dict[str, str | int] = {
 }  # fmt: skip
 
 
-def strides(view: View | None, rank: int) -> Any:
-    """The strides of an operand, zeros for one that is absent."""
-    return list(view.strides) if view is not None else [0] * rank
-
-
 def common(p: Problem) -> dict[str, Any]:
     """The parameters of every kernel but those of a thread's place."""
     desc = p.desc
     return {
-        "x_strides": strides(p.x, 3), "state_strides": strides(p.initial_states, 3),
-        "weight_strides": strides(p.weight, 2), "position_strides": strides(p.positions, 2),
-        "row_strides": strides(p.rows, 2), "bias_step": strides(p.bias, 1)[0],
-        "bounds_step": strides(p.bounds, 1)[0], "batch": desc.batch, "channels": desc.channels,
+        "x_strides": strides_of(p.x, 3), "state_strides": strides_of(p.initial_states, 3),
+        "weight_strides": strides_of(p.weight, 2), "position_strides": strides_of(p.positions, 2),
+        "row_strides": strides_of(p.rows, 2), "bias_step": strides_of(p.bias, 1)[0],
+        "bounds_step": strides_of(p.bounds, 1)[0], "batch": desc.batch, "channels": desc.channels,
         "length": desc.length, "states": desc.states, "width": desc.width, "silu": desc.activation == "silu",
         "time_tiles": 1, "channel_tiles": 1, "span": 1, "time_lanes": 1, "channel_lanes": 1,
     }  # fmt: skip

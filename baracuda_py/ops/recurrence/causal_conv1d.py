@@ -28,9 +28,10 @@ from ..elementwise.unary_formulas import silu
 from ..layout.concat import concat
 from ..layout.creation import arange
 from ..scan.scan_extreme import cummax
+from ...schedules.geometry import strides_of
 from .causal_conv import (
     COMMON, I32, POLICY, TAPS, THREADS, CausalConvDescriptor, Windows, activation_name, agree, common, conv_case,
-    layout_class, random_bounds, random_positions, random_rows, spans, state_step, strides, taps, walk, walk_kernel,
+    layout_class, random_bounds, random_positions, random_rows, spans, state_step, taps, walk, walk_kernel,
 )  # fmt: skip
 
 X, STATES = "batch channels length", "states channels kept"
@@ -89,7 +90,7 @@ _SPAN = 32  # steps of a thread across channels: what precedes them is read agai
 def _geometry(p: Problem) -> Geometry | str:
     desc, views = p.desc, (p.x,) if p.y is None else (p.x, p.y)
     found = walk(desc, p.device, views, 16 if taps(desc) == TAPS[0] else 8, _SPAN)
-    values = {**common(p), "y_strides": strides(p.y, 3), "final_strides": strides(p.final_states, 3)}
+    values = {**common(p), "y_strides": strides_of(p.y, 3), "final_strides": strides_of(p.final_states, 3)}
     steps = []
     if p.y is not None:
         axes = {"LAYOUT": found.layout, "TAPS": taps(desc)}

@@ -14,9 +14,10 @@ from ...core import (
 from ...calls.functional import functional
 from ...core.variant import aligned
 from ..elementwise.unary_formulas import sigmoid
+from ...schedules.geometry import strides_of
 from .causal_conv import (
     COMMON, I32, POLICY, TAPS, THREADS, CausalConvDescriptor, Windows, agree, common, conv_case, layout_class,
-    random_bounds, random_positions, random_rows, spans, state_step, strides, taps, walk, walk_kernel,
+    random_bounds, random_positions, random_rows, spans, state_step, taps, walk, walk_kernel,
 )  # fmt: skip
 from .causal_conv1d import STATES, X, conv_benchmarks, infer_states
 
@@ -97,9 +98,9 @@ def _geometry(p: Problem) -> Geometry | str:
     found, room = walk(desc, p.device, views, 8, _SPAN), taps(desc)
     summed = p.dweight is not None or p.dbias is not None
     values = {
-        **common(p), "dy_strides": strides(p.dy, 3), "dfinal_strides": strides(p.dfinal_states, 3),
-        "dx_strides": strides(p.dx, 3), "dinitial_strides": strides(p.dinitial_states, 3),
-        "dweight_strides": strides(p.dweight, 2), "dbias_step": strides(p.dbias, 1)[0], "parts": found.parts,
+        **common(p), "dy_strides": strides_of(p.dy, 3), "dfinal_strides": strides_of(p.dfinal_states, 3),
+        "dx_strides": strides_of(p.dx, 3), "dinitial_strides": strides_of(p.dinitial_states, 3),
+        "dweight_strides": strides_of(p.dweight, 2), "dbias_step": strides_of(p.dbias, 1)[0], "parts": found.parts,
         "partials": ("@workspace", 0) if summed else "@null",
     }  # fmt: skip
     steps, workspace = [], 0

@@ -18,9 +18,9 @@ from ...core.benchmark import Benchmark
 from ...core.element import INDICES
 from ...core.outputs import each_of
 from ...core.views import shape_of, with_axis, without_axes
-from ...schedules.geometry import grid
+from ...schedules.geometry import grid, strides_of
 from ..elementwise.unary_formulas import silu
-from .causal_conv import ACTIVATIONS, TAPS, THREADS, activation_name, strides, taps
+from .causal_conv import ACTIVATIONS, TAPS, THREADS, activation_name, taps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,9 +103,9 @@ PARAMS = Params(
 def _geometry(p: Problem) -> Geometry | str:
     desc, index = p.desc, p.conv_state_indices
     values = {
-        "x_strides": strides(p.x, 3), "y_strides": strides(p.y, 3), "state_strides": strides(p.conv_state, 3),
-        "kept_strides": strides(p.intermediate_states, 4), "weight_strides": strides(p.weight, 2),
-        "bias_step": strides(p.bias, 1)[0], "index_step": strides(index, 1)[0], "batch": desc.batch,
+        "x_strides": strides_of(p.x, 3), "y_strides": strides_of(p.y, 3), "state_strides": strides_of(p.conv_state, 3),
+        "kept_strides": strides_of(p.intermediate_states, 4), "weight_strides": strides_of(p.weight, 2),
+        "bias_step": strides_of(p.bias, 1)[0], "index_step": strides_of(index, 1)[0], "batch": desc.batch,
         "channels": desc.channels, "tokens": desc.tokens, "slots": desc.slots, "state_len": desc.state_len,
         "width": desc.width, "silu": desc.activation == "silu",
         "wide_indices": index is not None and index.element is ElementKind.I64,

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...core import Descriptor, ElementKind, Geometry, Problem, Step, choice, element, extent
-from ...schedules.geometry import grid
-from .selective import steps_of
+from ...schedules.geometry import grid, strides_of
 
 THREADS = 128
 LSTM_ORDERS = ("ifgo", "iofg")  # of torch and Keras; of ONNX
@@ -78,7 +77,7 @@ def cell_geometry(p: Problem) -> Geometry:
     """A thread for each unit of each item."""
     desc, views, usual = p.desc, p.views, torchs_order(p.desc)
     values = {
-        **{f"{name}_strides": steps_of(view, 2) for name, view in views.items()}, "batch": desc.batch,
+        **{f"{name}_strides": strides_of(view, 2) for name, view in views.items()}, "batch": desc.batch,
         "hidden": desc.hidden, "places": [desc.order.index(g) for g in usual],
     }  # fmt: skip
     step = Step("cell", grid(-(-desc.batch * desc.hidden // THREADS)), values, {}, THREADS)

@@ -17,6 +17,7 @@ from ..gemm.linear import linear
 from ..layout.concat import concat
 from ..layout.creation import zeros
 from ..layout.moves import copy
+from ..layout.views import seen_as
 from ..random.dropout import dropout as dropped
 from .gru_cell import GruCellPlan
 from .lstm_cell import LstmCellPlan
@@ -169,7 +170,7 @@ def _network(
         if batch != shape[1:2]:
             raise InvalidProblemError(f"hx must have the batch of input, {shape[1]}, got {batch[0]}")
         sizes = (shape[1],) * shape[0]
-        flat = x if 0 in shape else reshape_rows(x, shape, options)
+        flat = x if 0 in shape else seen_as(x, (shape[0] * shape[1], shape[2]), **options)
     else:
         sizes, flat = _packed_sizes(batch_sizes, shape[0]), x
         if sizes and sizes[0] != batch[0]:
@@ -203,12 +204,6 @@ def _network(
         made_h = reshaped(made_h, (layers * directions, *width), "h")
         lasts.append(made_h if into is None else copy(made_h, out=into, **options))
     return out if out is not None else (y, *lasts)
-
-
-def reshape_rows(x: Any, shape: tuple[int, ...], options: dict[str, Any]) -> Any:
-    """[steps, batch, features] as rows; a copy where batch came first."""
-    found = reshaped(x, (shape[0] * shape[1], shape[2]), "input")
-    return reshaped(copy(x, **options), (shape[0] * shape[1], shape[2]), "input") if found is None else found
 
 
 def _direction(

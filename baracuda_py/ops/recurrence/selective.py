@@ -10,7 +10,7 @@ import numpy as np
 
 from ...core import Descriptor, InvalidProblemError, Problem, View, element, extent, flag
 from ...core.element import ElementKind
-from ...schedules.geometry import grid
+from ...schedules.geometry import grid, strides_of
 from ..elementwise.unary_formulas import sigmoid, silu
 
 THREADS = 128
@@ -141,18 +141,13 @@ COMMON: dict[str, str | int] = {
 }  # fmt: skip
 
 
-def steps_of(view: View | None, rank: int) -> Any:
-    """The strides of an operand, zeros for one that is absent."""
-    return list(view.strides) if view is not None else [0] * rank
-
-
 def common(p: Problem) -> dict[str, Any]:
     """The strides that every kernel has."""
     return {
-        **{f"{name}_strides": steps_of(p.views[name], 3) for name in ("u", "delta", "z")},
-        "initial_strides": steps_of(p.initial_state, 3), "a_strides": steps_of(p.a, 2),
-        "b_strides": steps_of(p.b, 4), "c_strides": steps_of(p.c, 4), "d_step": steps_of(p.d, 1)[0],
-        "bias_step": steps_of(p.delta_bias, 1)[0],
+        **{f"{name}_strides": strides_of(p.views[name], 3) for name in ("u", "delta", "z")},
+        "initial_strides": strides_of(p.initial_state, 3), "a_strides": strides_of(p.a, 2),
+        "b_strides": strides_of(p.b, 4), "c_strides": strides_of(p.c, 4), "d_step": strides_of(p.d, 1)[0],
+        "bias_step": strides_of(p.delta_bias, 1)[0],
     }  # fmt: skip
 
 

@@ -17,9 +17,10 @@ from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.views import broadcast, shape_of, with_axis
 from ..layout.repeats import repeat_interleave
+from ...schedules.geometry import strides_of
 from .selective import (
     COMMON, STATES, THREADS, Scan, SelectiveScanDescriptor, channels, common, gated, scan_case, slow, step_sizes,
-    steps_of, wide,
+    wide,
 )  # fmt: skip
 
 X, INPUTS, STATE = "batch dim length", "batch groups states length", "batch dim states"
@@ -58,7 +59,7 @@ PARAMS = Params("SelectiveScanParams", **COMMON, y="ptr", last_state="ptr", chec
 def _geometry(p: Problem) -> Geometry | str:
     each, blocks, values = channels(p)
     values |= {
-        **common(p), "y_strides": steps_of(p.y, 3), "last_strides": steps_of(p.last_state, 3), "chunks": 0,
+        **common(p), "y_strides": strides_of(p.y, 3), "last_strides": strides_of(p.last_state, 3), "chunks": 0,
         "checkpoints": "@null",
     }  # fmt: skip
     views = {name: p.views[name] for name in ("u", "delta", "z", "b", "c", "y")}

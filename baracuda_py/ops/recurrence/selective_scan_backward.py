@@ -13,11 +13,11 @@ from ...core import (
 )  # fmt: skip
 from ...calls.functional import functional
 from ...core.variant import aligned
-from ...schedules.geometry import grid
+from ...schedules.geometry import grid, strides_of
 from ..elementwise.unary_formulas import sigmoid
 from .selective import (
     COMMON, STATES, STEPS, THREADS, Scan, SelectiveScanDescriptor, channels, common, gate_slopes, scan_case, slow,
-    step_sizes, steps_of, wide,
+    step_sizes, wide,
 )  # fmt: skip
 from .selective_scan import INPUTS, STATE, X, scan_benchmarks
 
@@ -114,15 +114,15 @@ def _geometry(p: Problem) -> Geometry | str:
         used += aligned(desc.batch * desc.dim * (desc.states + 2) * size)
     values |= {
         **common(p), **parts, "y": "@null", "last_state": "@null", "checkpoints": ("@workspace", 0), "chunks": chunks,
-        "y_strides": [0] * 3, "last_strides": steps_of(p.dlast_state, 3),
-        **{f"{n}_strides": steps_of(p.views[n], 3) for n in ("dy", "du", "ddelta", "dz")},
-        "da_strides": steps_of(p.da, 2), "dd_step": steps_of(p.dd, 1)[0],
-        "dbias_step": steps_of(p.ddelta_bias, 1)[0],
+        "y_strides": [0] * 3, "last_strides": strides_of(p.dlast_state, 3),
+        **{f"{n}_strides": strides_of(p.views[n], 3) for n in ("dy", "du", "ddelta", "dz")},
+        "da_strides": strides_of(p.da, 2), "dd_step": strides_of(p.dd, 1)[0],
+        "dbias_step": strides_of(p.ddelta_bias, 1)[0],
     }  # fmt: skip
     if p.initial_state is None:
-        values["initial_strides"] = steps_of(p.dinitial_state, 3)
+        values["initial_strides"] = strides_of(p.dinitial_state, 3)
     states = values
-    slopes = {**values, "initial_strides": steps_of(p.dinitial_state, 3)}
+    slopes = {**values, "initial_strides": strides_of(p.dinitial_state, 3)}
     views = {name: p.views[name] for name in ("dy", "u", "delta", "z", "b", "c", "du", "ddelta", "dz")}
     axes = {"NS": each, "WIDE": wide(views, desc.element)}
     smem = THREADS * each * (STEPS + 1 + INTERVAL // STEPS) * size
@@ -130,7 +130,7 @@ def _geometry(p: Problem) -> Geometry | str:
     for name, view in (("b_parts", p.db), ("c_parts", p.dc)):
         if view is not None:
             fold = {
-                "parts": parts[name], "to": "db" if name == "b_parts" else "dc", "strides": steps_of(view, 4),
+                "parts": parts[name], "to": "db" if name == "b_parts" else "dc", "strides": strides_of(view, 4),
                 **{n: values[n] for n in ("batch", "groups", "tiles", "states", "length")},
             }  # fmt: skip
             steps.append(Step("fold_inputs", grid(-(-inputs // THREADS)), fold, {}, THREADS))

@@ -17,8 +17,8 @@ from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.element import INDICES
 from ...core.views import shape_of, with_axis
-from ...schedules.geometry import grid
-from .selective import STATES, THREADS, check_states, gated, lanes_of, slow, softplus, step_sizes, steps_of
+from ...schedules.geometry import grid, strides_of
+from .selective import STATES, THREADS, check_states, gated, lanes_of, slow, softplus, step_sizes
 
 
 def _state_pair(desc: Any, given: ElementKind) -> ElementKind:
@@ -108,10 +108,10 @@ def _geometry(p: Problem) -> Geometry | str:
     desc = p.desc
     each, lanes = lanes_of(desc.states)
     values = {
-        **{f"{n}_strides": steps_of(p.views[n], 3) for n in ("state", "b", "c")},
-        **{f"{n}_strides": steps_of(p.views[n], 2) for n in ("u", "delta", "z", "y", "a")},
-        "d_step": steps_of(p.d, 1)[0], "bias_step": steps_of(p.delta_bias, 1)[0],
-        "index_step": steps_of(p.state_indices, 1)[0], "batch": desc.batch, "dim": desc.dim,
+        **{f"{n}_strides": strides_of(p.views[n], 3) for n in ("state", "b", "c")},
+        **{f"{n}_strides": strides_of(p.views[n], 2) for n in ("u", "delta", "z", "y", "a")},
+        "d_step": strides_of(p.d, 1)[0], "bias_step": strides_of(p.delta_bias, 1)[0],
+        "index_step": strides_of(p.state_indices, 1)[0], "batch": desc.batch, "dim": desc.dim,
         "per_group": desc.dim // desc.groups, "slots": desc.slots, "states": desc.states, "lanes": lanes,
         "softplus": desc.softplus, "wide_state": desc.state_element is desc.element.acc,
         "wide_indices": p.state_indices is not None and p.state_indices.element is ElementKind.I64,
