@@ -5,13 +5,16 @@ from __future__ import annotations
 import gc
 import os
 import tempfile
+import zlib
 from collections import Counter
 from collections.abc import Generator, Iterable
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import hypothesis
+import numpy as np
 import pytest
 
 TESTS = Path(__file__).parent
@@ -38,6 +41,19 @@ def emulation() -> None:
 
     if (why := missing()) is not None:
         pytest.skip(f"kernels not emulated, which takes NVRTC and g++: {why}")
+
+
+@pytest.fixture(autouse=True)
+def _own_numbers(request: pytest.FixtureRequest) -> None:
+    """What a test draws from its module's generators depends on its name alone, not on what its worker ran before."""
+    for generator in generators(request.module):
+        generator.bit_generator.state = type(generator.bit_generator)(zlib.crc32(request.node.name.encode())).state
+
+
+@cache
+def generators(module: ModuleType) -> list[np.random.Generator]:
+    """NumPy's generators among the names of a module."""
+    return [value for value in vars(module).values() if isinstance(value, np.random.Generator)]
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ LOCK = Path(__file__).with_suffix(".lock")
 SAMPLE = 0.01  # of the tests that the lock knows run all the same
 _TESTS = Path(__file__).parent
 _anew = random.SystemRandom()  # which hypothesis does not seed
-_FIXTURES = {"emulation", "monkeypatch", "place", "request", "_first_device"}
+_FIXTURES = {"emulation", "monkeypatch", "place", "request", "_first_device", "_own_numbers"}
 """Those that a test may have, its parameters aside, to run twice as if it ran once."""
 _ADDRESSES = (0x55, 0x56, 0x7E, 0x7F)  # what addresses begin with, and hardly any other number of a parameter struct
 
