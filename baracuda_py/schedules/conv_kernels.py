@@ -17,7 +17,7 @@ WGMMA_THREADS, WGMMA_ROWS, WGMMA_COLS, WGMMA_DEPTH, WGMMA_STAGES = 256, 128, (12
 PARAMS = Params(
     "ConvParams", x="ptr", w="ptr", bias="ptr", z="ptr", y="ptr", pre="ptr", parts="ptr", rows="i64", cols="i64",
     channels="i64", taps="i64", groups="i64", split_rows="i64", in_extent="i64[3]", out_extent="i64[3]",
-    kernel="i64[3]", stride="i64[3]", padding="i64[3]", dilation="i64[3]", input_dilation="i64[3]", x_steps="i64[6]",
+    kernel="i64[3]", stride="i64[3]", padding="i64[3]", dilation="i64[3]", x_steps="i64[6]",
     w_steps="i64[6]", y_steps="i64[3][6]", w_start="i64", bias_step="i64", activation="i32", wide="i32",
     channels_inner="i32", narrow="i32", dividers="u32[3][3]", **EPILOGUE, **MMA_TILE,
     conv_wgmma_threads=WGMMA_THREADS, conv_wgmma_stages=WGMMA_STAGES,
@@ -29,15 +29,25 @@ PACK_PARAMS = Params(
 )  # fmt: skip
 MERGE_PARAMS = Params(
     "ConvMergeParams", parts="ptr", to="ptr", groups="i64", cols="i64", taps="i64", channels="i64", kept="i64",
-    splits="i64", kernel="i64[3]", w_steps="i64[6]", w_start="i64",
+    splits="i64", kernel="i64[3]", w_steps="i64[6]", w_start="i64", taps_first="i32",
+)  # fmt: skip
+# Threads of a block, and places that a thread takes at once, of the gradient of a filter of few channels.
+PAIR_THREADS, PAIR_PLACES = 256, 8
+PAIRS_PARAMS = Params(
+    "ConvPairsParams", x="ptr", y="ptr", parts="ptr", pairs="i64", cols="i64", channels="i64", taps="i64", runs="i64",
+    lines="i64", split_lines="i64", chunks="i64", in_extent="i64[3]", out_extent="i64[3]", kernel="i64[3]",
+    stride="i64[3]", padding="i64[3]", dilation="i64[3]", x_steps="i64[6]", y_steps="i64[6]", width="i32", lanes="i32",
+    block_runs="i32", conv_pair_threads=PAIR_THREADS, conv_pair_places=PAIR_PLACES,
 )  # fmt: skip
 
 
 PACK = Kernel("pack", "conv_pack<{T}>", PACK_PARAMS, source="conv/pack.cu", shared="conv")
-MERGE = Kernel("merge", "conv_merge<{T}>", MERGE_PARAMS, source="conv/merge.cu", shared="conv")
+MERGE = Kernel(
+    "merge", "conv_merge<{T}, {LINES}>", MERGE_PARAMS, {"LINES": (1, 8)}, source="conv/merge.cu", shared="conv"
+)
 _SOURCE = "conv/implicit.cu"
 MMA = Kernel(
-    "mma", "conv_mma<{T}, {SIZE}, {SPREAD}>", PARAMS, {"SIZE": (128, 64), "SPREAD": (False, True)}, threads=MMA_THREADS,
+    "mma", "conv_mma<{T}, {SIZE}>", PARAMS, {"SIZE": (128, 64)}, threads=MMA_THREADS,
     min_blocks=2, source=_SOURCE, shared="conv",
 )  # fmt: skip
 
@@ -45,6 +55,11 @@ MMA = Kernel(
 def register_rows(kind: ElementKind) -> tuple[int, ...]:
     """Extents of a window whose filter a thread has in registers."""
     return (3, 5) if kind.itemsize == 8 else (3, 5, 7)
+
+
+def pair_vector(kind: ElementKind) -> int:
+    """Neighbouring pairs of a thread."""
+    return max(1, 8 // kind.itemsize)
 
 
 def _depthwise_axes(kind: ElementKind) -> Mapping[str, Any]:
@@ -55,7 +70,7 @@ DEPTHWISE = Kernel("depthwise", "conv_depthwise<{T}, {N}, {K}>", PARAMS, _depthw
 SIMT_KERNEL = Kernel("simt", "conv_simt<{T}>", PARAMS, min_blocks=2, source=_SOURCE, shared="conv")
 DIRECT = Kernel("direct", "conv_direct<{T}>", PARAMS, source=_SOURCE, shared="conv")
 WGMMA = Kernel(
-    "wgmma", "conv_wgmma<{T}, {COLS}, {SPREAD}>", PARAMS, {"COLS": WGMMA_COLS, "SPREAD": (False, True)},
+    "wgmma", "conv_wgmma<{T}, {COLS}>", PARAMS, {"COLS": WGMMA_COLS},
     threads=WGMMA_THREADS, min_blocks=2, source="conv/conv_wgmma.cu", shared="conv",
 )  # fmt: skip
 WGMMA_KERNELS = (WGMMA, PACK)
@@ -76,25 +91,23 @@ def wgmma_bytes(cols: int) -> int:
 
 _FILTER_SOURCE = "conv/filter.cu"
 _FILTER = Kernel(
-    "filter_mma", "conv_filter_mma<{T}, {SIZE}, {SPREAD}>", PARAMS, {"SIZE": (128, 64), "SPREAD": (False, True)},
+    "filter_mma", "conv_filter_mma<{T}, {SIZE}>", PARAMS, {"SIZE": (128, 64)},
     threads=MMA_THREADS, min_blocks=2, source=_FILTER_SOURCE, shared="conv",
 )  # fmt: skip
 _FILTER_SIMT = Kernel(
     "filter_simt", "conv_filter_simt<{T}>", PARAMS, min_blocks=2, source=_FILTER_SOURCE, shared="conv"
 )
-_FILTER_DIRECT = Kernel(
-    "filter_direct",
-    "conv_filter_direct<{T}, {BIAS}>",
-    PARAMS,
-    {"BIAS": (False, True)},
-    source=_FILTER_SOURCE,
-    shared="conv",
-)
+_BIAS = Kernel("bias", "conv_bias<{T}>", PARAMS, source=_FILTER_SOURCE, shared="conv")
+_PAIRS = Kernel(
+    "filter_pairs", "conv_filter_pairs<{T}, {N}, {K}>", PAIRS_PARAMS,
+    lambda kind: {"N": tuple(dict.fromkeys((pair_vector(kind), 1))), "K": (1, *register_rows(kind))},
+    source="conv/pairs.cu", shared="conv",
+)  # fmt: skip
 _FILTER_WGMMA = Kernel(
-    "filter_wgmma", "conv_filter_wgmma<{T}, {COLS}, {SPREAD}>", PARAMS, {"COLS": WGMMA_COLS, "SPREAD": (False, True)},
+    "filter_wgmma", "conv_filter_wgmma<{T}, {COLS}>", PARAMS, {"COLS": WGMMA_COLS},
     threads=WGMMA_THREADS, min_blocks=2, source="conv/conv_wgmma.cu", shared="conv",
 )  # fmt: skip
-_SUMS = (_FILTER_DIRECT, MERGE)
+_SUMS = (_BIAS, MERGE)
 WGMMA_BACKWARD = (*WGMMA_KERNELS, _FILTER_WGMMA, *_SUMS)
 MMA_BACKWARD = (*MMA_KERNELS, _FILTER, *_SUMS)
-SIMT_BACKWARD = (*SIMT_KERNELS, _FILTER_SIMT, *_SUMS)
+SIMT_BACKWARD = (*SIMT_KERNELS, _FILTER_SIMT, _PAIRS, *_SUMS)

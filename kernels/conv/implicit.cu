@@ -10,7 +10,7 @@
 
 namespace baracuda {
 
-template <class T, int SIZE, bool SPREAD> BARACUDA_D void conv_mma(const ConvParams& p) {
+template <class T, int SIZE> BARACUDA_D void conv_mma(const ConvParams& p) {
   using Tile = ConvTile<T, true, SIZE>;
   BARACUDA_DYNAMIC_SMEM(T, ring);
   const Raster task(static_cast<i64>(blockIdx.x), div_up(p.rows, static_cast<i64>(SIZE)),
@@ -18,7 +18,7 @@ template <class T, int SIZE, bool SPREAD> BARACUDA_D void conv_mma(const ConvPar
   Tile tile;
   {
     const i64 k = p.taps * p.channels;
-    WindowRows<T, SIZE, Tile::depth, SPREAD> a(p, task.batch, task.m * SIZE);
+    WindowRows<T, SIZE, Tile::depth> a(p, task.batch, task.m * SIZE);
     const T* const w = static_cast<const T*>(p.w) + task.batch * p.w_steps[0];
     typename Tile::Base::Right b(w, p.w_steps[1], 1, task.n * SIZE, p.cols, true);
     tile.add(ring, a, b, k);

@@ -3,7 +3,8 @@
 //
 //   y[n, o, p] = act(bias[o] + z[n, o, p] + Σ_k Σ_c x̂[n, c, stride p - padding + dilation k] w[o, c, k])
 //
-// x̂ is x with input_dilation - 1 zeros between its elements and any number around them, all of which are multiplied. A
+// x̂ is x with zeros around it, which are multiplied. Of an input that is spread by input_dilation a launch has one phase: the
+// places whose windows find elements at the same taps, so that the zeros between are nowhere (schedules/conv_phases.py). A
 // row is a place (n, p), row-major; a group's channels and outputs are counted from 0. Arrays of steps have the strides of
 // batch, group, channel and three spatial axes in elements; those of w: group, output, channel, three axes of the window.
 #include "conv/tap.cuh"
@@ -43,13 +44,8 @@ template <class P> BARACUDA_D bool conv_find(const P& p, const ConvRow& row, con
   offset = 0;
 #pragma unroll
   for (int axis = 0; axis < 3; ++axis) {
-    i64 at = row.at[axis] * p.stride[axis] - p.padding[axis] + tap.at[axis] * p.dilation[axis];
+    const i64 at = row.at[axis] * p.stride[axis] - p.padding[axis] + tap.at[axis] * p.dilation[axis];
     if (at < 0) return false;
-    if (p.input_dilation[axis] != 1) {
-      u64 between;
-      at = static_cast<i64>(divmod(static_cast<u64>(at), static_cast<u64>(p.input_dilation[axis]), between));
-      if (between != 0) return false;
-    }
     if (at >= p.in_extent[axis]) return false;
     offset += at * p.x_steps[3 + axis];
   }
