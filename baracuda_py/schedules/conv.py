@@ -17,10 +17,12 @@ from ..core.element import ElementKind
 from ..core.tensor import View, merge_axes, pad
 from ..core.variant import Geometry, Problem, Step, aligned
 from .conv_kernels import SIMT, THREADS, WGMMA_ROWS, WGMMA_THREADS, register_rows, ring_bytes, wgmma_bytes
-from .conv_phases import Phase, phases
+from .conv_phases import Block, Phase, block_of, phases
 from .conv_problem import Convolution, Field, Filter, Six, convolution_of, field_of, filter_of
 from .gemm import ACTIVATIONS, MMA_THREADS, dense
 from .products import Place
+
+_TILE = 64  # columns of the smallest tile on tensor cores
 
 
 def tiles(conv: Convolution, size: int, rows: int = 0) -> int:
@@ -126,6 +128,10 @@ class Launches:
             x = self.ready(x, conv)
         whole = filter_of(w, conv)
         self.lines = sum(1 << n for n, s in enumerate(values["y_steps"]) if self.wide_line(conv, n, s))
+        block = block_of(conv, _TILE, "dy" in self.p.views) if tensor_cores else None
+        if block is not None:
+            values = {**values, "apart": block.apart, "full_extent": conv.out_extent, "phase_cols": conv.cols}
+            return self.product(block.conv, x, whole, values, inner, block)
         launch = self.product if tensor_cores else self.simple
         for phase in phases(conv, values.get("z", "@null") == "@null"):
             why = launch(phase.conv, x, phase.filter(whole), self._of_phase(values, phase), inner)
@@ -142,8 +148,28 @@ class Launches:
                 found[name] = (found[name], start * self.element.itemsize)
         return {**found, "y_steps": steps}
 
-    def product(self, conv: Convolution, x: Field, w: Filter, values: Mapping[str, Any], inner: bool) -> str | None:
-        """A phase on tensor cores."""
+    def block_filter(self, w: Filter, block: Block) -> tuple[Place, Six]:
+        """The filter of a block, [group][phase][output][k]."""
+        conv, whole = block.conv, block.whole
+        pitch = -(-conv.channels // self.each) * self.each
+        count = conv.groups * conv.cols * conv.taps * pitch
+        place = self.reserve(count * self.element.itemsize)
+        params = {
+            "w": "w", "to": ("@workspace", place.offset), "groups": conv.groups, "phases": block.count,
+            "cols": whole.cols, "taps": conv.taps, "pitch": pitch, "channels": conv.channels, "start": w.start,
+            "steps": w.steps, "window": conv.kernel, "window_dilation": conv.dilation, "window_padding": conv.padding,
+            "apart": block.apart, "spread": whole.input_dilation, "stride": whole.stride, "padding": whole.padding,
+            "dilation": whole.dilation, "kernel": whole.kernel,
+        }  # fmt: skip
+        self.steps.append(Step("block_filter", (-(-count // self.each // THREADS), 1, 1), params, {}, THREADS))
+        _, b, c = conv.kernel
+        each = conv.taps * pitch
+        return place, (conv.cols * each, each, 1, b * c * pitch, c * pitch, pitch)
+
+    def product(
+        self, conv: Convolution, x: Field, w: Filter, values: Mapping[str, Any], inner: bool, block: Block | None = None
+    ) -> str | None:
+        """A phase, or blocks of them, on tensor cores."""
         if not conv.short or conv.taps * conv.channels >= 2**30:
             return "places need more than 32 bits"
         if not conv.rows or not conv.cols:
@@ -154,7 +180,7 @@ class Launches:
         blocks = tiles(conv, size, WGMMA_ROWS if self.warpgroups else size)
         if blocks >= 2**31:
             return f"needs {blocks} blocks, a grid has 2**31 - 1"
-        place, steps = self.filter(w, conv)
+        place, steps = self.filter(w, conv) if block is None else self.block_filter(w, block)
         each = self.each
         if not self.near(x, conv):
             return f"x has pieces of 16 bytes that are more than {2**30} apart"
@@ -162,10 +188,11 @@ class Launches:
             "channels_inner": inner, "x": x.place.slot, "x_steps": x.steps, "w": place.slot, "w_steps": steps,
             "channels": -(-conv.channels // each) * each, **values,
         }  # fmt: skip
+        axes = {"COLS" if self.warpgroups else "SIZE": size, "BLOCKS": block is not None}
         if self.warpgroups:
-            step = Step("wgmma", (blocks, 1, 1), params, {"COLS": size}, WGMMA_THREADS, wgmma_bytes(size))
+            step = Step("wgmma", (blocks, 1, 1), params, axes, WGMMA_THREADS, wgmma_bytes(size))
         else:
-            step = Step("mma", (blocks, 1, 1), params, {"SIZE": size}, MMA_THREADS, ring_bytes(size))
+            step = Step("mma", (blocks, 1, 1), params, axes, MMA_THREADS, ring_bytes(size))
         self.steps.append(step)
         return None
 

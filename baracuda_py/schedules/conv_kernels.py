@@ -19,6 +19,7 @@ PARAMS = Params(
     channels="i64", taps="i64", groups="i64", split_rows="i64", in_extent="i64[3]", out_extent="i64[3]",
     kernel="i64[3]", stride="i64[3]", padding="i64[3]", dilation="i64[3]", x_steps="i64[6]",
     w_steps="i64[6]", y_steps="i64[3][6]", w_start="i64", bias_step="i64", activation="i32", wide="i32",
+    apart="i64[3]", full_extent="i64[3]", phase_cols="i64",
     channels_inner="i32", narrow="i32", dividers="u32[3][3]", **EPILOGUE, **MMA_TILE,
     conv_wgmma_threads=WGMMA_THREADS, conv_wgmma_stages=WGMMA_STAGES,
 )  # fmt: skip
@@ -37,17 +38,27 @@ PAIRS_PARAMS = Params(
     "ConvPairsParams", x="ptr", y="ptr", parts="ptr", pairs="i64", cols="i64", channels="i64", taps="i64", runs="i64",
     lines="i64", split_lines="i64", chunks="i64", in_extent="i64[3]", out_extent="i64[3]", kernel="i64[3]",
     stride="i64[3]", padding="i64[3]", dilation="i64[3]", x_steps="i64[6]", y_steps="i64[6]", width="i32", lanes="i32",
-    block_runs="i32", conv_pair_threads=PAIR_THREADS, conv_pair_places=PAIR_PLACES,
+    block_runs="i32", narrow="i32", dividers="u32[3][3]", conv_pair_threads=PAIR_THREADS, conv_pair_places=PAIR_PLACES,
+)  # fmt: skip
+
+
+BLOCK_FILTER_PARAMS = Params(
+    "ConvBlockFilterParams", w="ptr", to="ptr", groups="i64", phases="i64", cols="i64", taps="i64", pitch="i64",
+    channels="i64", start="i64", steps="i64[6]", window="i64[3]", window_dilation="i64[3]", window_padding="i64[3]",
+    apart="i64[3]", spread="i64[3]", stride="i64[3]", padding="i64[3]", dilation="i64[3]", kernel="i64[3]",
 )  # fmt: skip
 
 
 PACK = Kernel("pack", "conv_pack<{T}>", PACK_PARAMS, source="conv/pack.cu", shared="conv")
+BLOCK_FILTER = Kernel(
+    "block_filter", "conv_block_filter<{T}>", BLOCK_FILTER_PARAMS, source="conv/block_filter.cu", shared="conv"
+)
 MERGE = Kernel(
     "merge", "conv_merge<{T}, {LINES}>", MERGE_PARAMS, {"LINES": (1, 8)}, source="conv/merge.cu", shared="conv"
 )
 _SOURCE = "conv/implicit.cu"
 MMA = Kernel(
-    "mma", "conv_mma<{T}, {SIZE}>", PARAMS, {"SIZE": (128, 64)}, threads=MMA_THREADS,
+    "mma", "conv_mma<{T}, {SIZE}, {BLOCKS}>", PARAMS, {"SIZE": (128, 64), "BLOCKS": (False, True)}, threads=MMA_THREADS,
     min_blocks=2, source=_SOURCE, shared="conv",
 )  # fmt: skip
 
@@ -70,11 +81,11 @@ DEPTHWISE = Kernel("depthwise", "conv_depthwise<{T}, {N}, {K}>", PARAMS, _depthw
 SIMT_KERNEL = Kernel("simt", "conv_simt<{T}>", PARAMS, min_blocks=2, source=_SOURCE, shared="conv")
 DIRECT = Kernel("direct", "conv_direct<{T}>", PARAMS, source=_SOURCE, shared="conv")
 WGMMA = Kernel(
-    "wgmma", "conv_wgmma<{T}, {COLS}>", PARAMS, {"COLS": WGMMA_COLS},
+    "wgmma", "conv_wgmma<{T}, {COLS}, {BLOCKS}>", PARAMS, {"COLS": WGMMA_COLS, "BLOCKS": (False, True)},
     threads=WGMMA_THREADS, min_blocks=2, source="conv/conv_wgmma.cu", shared="conv",
 )  # fmt: skip
-WGMMA_KERNELS = (WGMMA, PACK)
-MMA_KERNELS, SIMT_KERNELS = (MMA, PACK), (SIMT_KERNEL, DIRECT, DEPTHWISE, PACK)
+WGMMA_KERNELS, MMA_KERNELS = (WGMMA, PACK, BLOCK_FILTER), (MMA, PACK, BLOCK_FILTER)
+SIMT_KERNELS = (SIMT_KERNEL, DIRECT, DEPTHWISE, PACK)
 
 
 def ring_bytes(size: int) -> int:

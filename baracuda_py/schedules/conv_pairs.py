@@ -12,6 +12,7 @@ from typing import Any
 from ..core.element import ElementKind
 from .conv_kernels import PAIR_PLACES, PAIR_THREADS, pair_vector, register_rows
 from .conv_problem import Convolution, Field, Filter, Six
+from .map import divider
 
 _WARP = 32
 _BLOCKS, _LINES, _MOST = 512, 4, 1024  # of a launch; lines of a thread at least; splits at most
@@ -75,6 +76,8 @@ def pairs_of(conv: Convolution, x: Field, dy: Field, to: Filter, kind: ElementKi
     values = {name: getattr(conv, name) for name in names} | {
         "x": x.place.slot, "y": dy.place.slot, "x_steps": x_steps, "y_steps": y_steps, "pairs": pairs, "runs": runs,
         "lines": lines, "split_lines": each, "chunks": chunks, "width": width, "lanes": lanes, "block_runs": block_runs,
+        "narrow": lines < 2**31,
+        "dividers": [divider(n) if lines else (0, 0, 0) for n in (conv.out_extent[1], chunks, conv.out_extent[0])],
     }  # fmt: skip
     blocks = splits * -(-pairs // (width * vector)) * -(-runs // block_runs)
     threads = -(-width * lanes * block_runs // _WARP) * _WARP

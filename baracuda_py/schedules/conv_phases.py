@@ -114,3 +114,58 @@ def phases(conv: Convolution, overwrite: bool = True) -> list[Phase]:
         fill = Phase(replace(conv, kernel=(1, 1, 1), input_dilation=(1, 1, 1), empty=True))
         return [fill, *(_phase(conv, own) for own in itertools.product(*there))]
     return [_phase(conv, own) for own in itertools.product(*axes)]
+
+
+@dataclass(frozen=True)
+class Block:
+    """A convolution whose rows are blocks of outputs, one of each phase, and whose columns are (phase, output)."""
+
+    conv: Convolution
+    whole: Convolution  # of the spread input
+    apart: Three
+
+    @property
+    def count(self) -> int:
+        """Phases."""
+        return math.prod(self.apart)
+
+
+def block_of(conv: Convolution, tile: int, gradient: bool) -> Block | None:
+    """That of a spread input, where the products of tiles of `tile` columns are fewer than those of its phases.
+
+    A block's window is the union of its phases' windows. Taps that only some of them have are zeros of the filter, and
+    an infinite element of x would make NaN of them: this is for gradients, whose dy is finite or lost.
+    """
+    if conv.input_dilation == (1, 1, 1) or not conv.rows or not conv.cols:
+        return None
+    numbers = zip(
+        conv.out_extent, conv.kernel, conv.stride, conv.padding, conv.dilation, conv.input_dilation, strict=True
+    )
+    axes, padding, kernel = [], [], []
+    for extent, *rest in numbers:
+        own = axis_phases(extent, *rest)
+        if not all(axis.taps for axis in own) or len(own) < own[0].apart:
+            return None
+        before = max(axis.padding for axis in own)
+        if any((before - axis.padding) % axis.dilation for axis in own):
+            return None
+        axes.append(own)
+        padding.append(before)
+        kernel.append(max((before - axis.padding) // axis.dilation + axis.taps for axis in own))
+    exact = all(axis.taps == n for own, n in zip(axes, kernel, strict=True) for axis in own)
+    first: Any = [own[0] for own in axes]
+    apart: Any = tuple(axis.apart for axis in first)
+    cols = conv.cols * math.prod(apart)
+    apiece = math.prod(sum(axis.taps for axis in own) for own in axes) * -(-conv.cols // tile)
+    if not (exact or gradient) or math.prod(kernel) * -(-cols // tile) > apiece:
+        return None
+    extent: Any = tuple(axis.outputs for axis in first)
+    made = replace(
+        conv, cols=cols, out_extent=extent, kernel=_of(kernel), padding=_of(padding), input_dilation=(1, 1, 1),
+        stride=_of(axis.stride for axis in first), dilation=_of(axis.dilation for axis in first),
+    )  # fmt: skip
+    return Block(made, conv, apart)
+
+
+def _of(values: Iterable[int]) -> Any:
+    return tuple(values)

@@ -82,7 +82,7 @@ class Convolution:
             "rows": self.rows, "cols": self.cols, "channels": self.channels, "taps": self.taps, "groups": self.groups,
             "split_rows": 0, "in_extent": self.in_extent, "out_extent": self.out_extent, "kernel": self.kernel,
             "stride": self.stride, "padding": self.padding, "dilation": self.dilation, "w_start": 0, "bias_step": 0,
-            "activation": 0, "wide": 0,
+            "activation": 0, "wide": 0, "apart": (1, 1, 1), "full_extent": self.out_extent, "phase_cols": self.cols,
             "channels_inner": 0, "x": "@null", "w": "@null", "bias": "@null", "z": "@null", "y": "@null",
             "pre": "@null", "parts": "@null", "x_steps": (0,) * 6, "w_steps": (0,) * 6, "y_steps": [(0,) * 6] * 3,
         }  # fmt: skip

@@ -10,7 +10,7 @@
 
 namespace baracuda {
 
-template <class T, int SIZE> BARACUDA_D void conv_mma(const ConvParams& p) {
+template <class T, int SIZE, bool BLOCKS> BARACUDA_D void conv_mma(const ConvParams& p) {
   using Tile = ConvTile<T, true, SIZE>;
   BARACUDA_DYNAMIC_SMEM(T, ring);
   const Raster task(static_cast<i64>(blockIdx.x), div_up(p.rows, static_cast<i64>(SIZE)),
@@ -25,7 +25,9 @@ template <class T, int SIZE> BARACUDA_D void conv_mma(const ConvParams& p) {
   }
   const auto put = [&](int row, int col, const Vec<float, 8>& sum) {
     const i64 m = task.m * SIZE + row, n = task.n * SIZE + col;
-    if (m < p.rows && n < p.cols) conv_put<T, 8>(p, task.batch, m, n, p.cols - n, sum);
+    if (m >= p.rows || n >= p.cols) return;
+    if constexpr (BLOCKS) conv_put_block<T, 8>(p, task.batch, m, n, p.cols - n, sum);
+    else conv_put<T, 8>(p, task.batch, m, n, p.cols - n, sum);
   };
   if (p.channels_inner) tile.finish(ring, [&](int row, int col, const auto& sum, const auto&) { put(row, col, sum); });
   else tile.finish_down(ring, put);

@@ -14,6 +14,14 @@ namespace baracuda {
 template <int W> struct PairLine {
   i64 at[3], batch;
   BARACUDA_D PairLine(const ConvPairsParams& p, i64 line) {
+    if (p.narrow) {
+      u32 rest = static_cast<u32>(line), place;
+      rest = divmod(rest, p.dividers[0], 0, place), at[1] = static_cast<i64>(place);
+      rest = divmod(rest, p.dividers[1], 0, place), at[2] = static_cast<i64>(place) * W;
+      rest = divmod(rest, p.dividers[2], 0, place), at[0] = static_cast<i64>(place);
+      batch = static_cast<i64>(rest);
+      return;
+    }
     u64 rest = static_cast<u64>(line), place;
     rest = divmod(rest, static_cast<u64>(p.out_extent[1]), place), at[1] = static_cast<i64>(place);
     rest = divmod(rest, static_cast<u64>(p.chunks), place), at[2] = static_cast<i64>(place) * W;

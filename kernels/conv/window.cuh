@@ -52,10 +52,9 @@ template <class P> BARACUDA_D bool conv_find(const P& p, const ConvRow& row, con
   return true;
 }
 
-// Finishes outputs n … n + N - 1 of a group in a row, of which those before `left` exist.
+// Finishes outputs n … n + N - 1, of which those before `left` exist, of a group of `cols` at a place.
 template <class T, int N, class P, class A>
-BARACUDA_D void conv_put(const P& p, i64 group, i64 row, i64 n, i64 left, Vec<A, N> x) {
-  const ConvRow place(p, row);
+BARACUDA_D void conv_put_at(const P& p, const ConvRow& place, i64 group, i64 n, i64 cols, i64 left, Vec<A, N> x) {
   const auto at = [&](const i64* step) { return place.offset(step) + group * step[1] + n * step[2]; };
   const auto put = [&](void* to, int which) {
     const i64* const step = p.y_steps[which];
@@ -64,7 +63,7 @@ BARACUDA_D void conv_put(const P& p, i64 group, i64 row, i64 n, i64 left, Vec<A,
     else store_strided(y, step[2], from_acc<T>(x), left);
   };
   if (p.bias != nullptr) {
-    const T* const from = static_cast<const T*>(p.bias) + (group * p.cols + n) * p.bias_step;
+    const T* const from = static_cast<const T*>(p.bias) + (group * cols + n) * p.bias_step;
     const auto bias = to_acc(load_strided<T, N>(from, p.bias_step, left));
 #pragma unroll
     for (int k = 0; k < N; ++k) x[k] += bias[k];
@@ -83,6 +82,43 @@ BARACUDA_D void conv_put(const P& p, i64 group, i64 row, i64 n, i64 left, Vec<A,
     });
   }
   put(p.y, 0);
+}
+
+// Likewise of a group in a row.
+template <class T, int N, class P, class A>
+BARACUDA_D void conv_put(const P& p, i64 group, i64 row, i64 n, i64 left, const Vec<A, N>& x) {
+  conv_put_at<T, N>(p, ConvRow(p, row), group, n, p.cols, left, x);
+}
+
+// Likewise where rows are blocks of outputs, one of each phase, and columns outputs of phases, N of which have one phase.
+template <class T, int N, class P, class A>
+BARACUDA_D void conv_put_phase(const P& p, const ConvRow& block, i64 group, i64 column, i64 left, const Vec<A, N>& x) {
+  u64 output, own;
+  u64 phase = divmod(static_cast<u64>(column), static_cast<u64>(p.phase_cols), output);
+  ConvRow place = block;
+#pragma unroll
+  for (int axis = 2; axis >= 0; --axis) {
+    phase = divmod(phase, static_cast<u64>(p.apart[axis]), own);
+    place.at[axis] = block.at[axis] * p.apart[axis] + static_cast<i64>(own);
+    if (place.at[axis] >= p.full_extent[axis]) return;
+  }
+  conv_put_at<T, N>(p, place, group, static_cast<i64>(output), p.phase_cols, left, x);
+}
+
+template <class T, int N, class P, class A>
+BARACUDA_D void conv_put_block(const P& p, i64 group, i64 row, i64 n, i64 left, const Vec<A, N>& x) {
+  const ConvRow block(p, row);
+  if (p.phase_cols % N == 0) {
+    conv_put_phase<T, N>(p, block, group, n, left, x);
+    return;
+  }
+#pragma unroll 1
+  for (int k = 0; k < N && k < left; ++k) {
+    A one = x[0];
+#pragma unroll
+    for (int i = 1; i < N; ++i) one = i == k ? x[i] : one;  // registers have no address
+    conv_put_phase<T, 1>(p, block, group, n + k, 1, Vec<A, 1>{{one}});
+  }
 }
 
 }  // namespace baracuda

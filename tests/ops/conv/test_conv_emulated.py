@@ -66,7 +66,7 @@ def test_tensor_cores(channels: int, groups: int, row: str, last: tuple[str, ...
     steps = run(bc.ConvPlan, desc, ("bias", "z", "pre"), last, row)
     packs = [s for s in steps if s.kernel == "pack"]
     assert len(packs) == (0 if last and channels % 8 == 0 else 2)
-    assert steps[-1].axes == {"SIZE" if row == "mma" else "COLS": 64}
+    assert steps[-1].axes == {"SIZE" if row == "mma" else "COLS": 64, "BLOCKS": False}
 
 
 @pytest.mark.usefixtures("emulation")

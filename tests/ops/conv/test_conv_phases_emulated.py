@@ -45,10 +45,42 @@ def test_gradient_by_x_of_a_stride(stride: Any, dilation: Any, kernel: Any, row:
         dilation=dilation, groups=2, element="float16",
     )  # fmt: skip
     steps = run(BACKWARD, desc, ("dx",), last, row)
-    made = [s for s in steps if s.kernel != "pack"]
+    made = [s for s in steps if s.kernel != "pack" and s.kernel != "block_filter"]
+    if row != "simt" and dilation == 1:
+        assert [s.axes["BLOCKS"] for s in made] == [True]
+        return
     assert len(made) == np.prod(stride)
     taken = sum(s.params["taps"] * s.params["rows"] for s in made)
     assert taken < 1.5 * np.prod(kernel) * 2 * 11 * 8 / np.prod(stride) + 2 * 11 * 8
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("last", [LAST, ()])
+@pytest.mark.parametrize("row", ["wgmma", "mma"])
+@pytest.mark.parametrize("outputs", [3, 16, 40])
+def test_blocks_of_outputs(outputs: int, row: str, last: tuple[str, ...]) -> None:
+    """Transposed, windows that meet: a row is a block of 2 x 3 outputs, the last blocks partial; one launch."""
+    desc = bc.ConvDescriptor(
+        shape=(2, 16, 5, 4), filter_shape=(16, outputs, 2, 3), input_dilation=(2, 3), padding=((1, 0), (2, 1)),
+        transposed=True, activation="silu", element="bfloat16",
+    )  # fmt: skip
+    steps = run(bc.ConvPlan, desc, ("bias", "z", "pre"), last, row)
+    assert [s.kernel for s in steps if s.kernel != "pack"] == ["block_filter", row] and steps[-1].axes["BLOCKS"]
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("last", [LAST, ()])
+@pytest.mark.parametrize(
+    ("element", "row"), [("float16", "wgmma"), ("bfloat16", "mma"), ("float32", "mma_tf32"), ("float32", "simt")]
+)
+def test_gradients_of_a_stem(element: str, row: str, last: tuple[str, ...]) -> None:
+    """Few channels, a large window and a stride of 2: blocks whose outputs lack some taps of the window."""
+    desc = bc.ConvBackwardDescriptor(
+        shape=(2, 3, 15, 12), filter_shape=(24, 3, 7, 7), stride=2, padding=3, element=element,
+        math_precision="tf32" if row == "mma_tf32" else "element",
+    )  # fmt: skip
+    steps = run(BACKWARD, desc, ("dx", "dw", "dbias"), last, row)
+    assert sum(s.axes.get("BLOCKS", False) for s in steps) == (row != "simt")
 
 
 @pytest.mark.usefixtures("emulation")
