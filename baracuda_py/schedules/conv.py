@@ -124,14 +124,18 @@ class Launches:
         """
         if tensor_cores and conv.few:
             return "groups of few channels are for threads"
+        whole = filter_of(w, conv)
+        if tensor_cores and conv.rows and conv.cols and conv.folds(self.each):
+            made = self.folded_filter(whole, conv)
+            return self.product(conv.folded, self.folded_field(x, conv), whole, values, inner, made)
         if tensor_cores and conv.rows and conv.cols:
             x = self.ready(x, conv)
-        whole = filter_of(w, conv)
         self.lines = sum(1 << n for n, s in enumerate(values["y_steps"]) if self.wide_line(conv, n, s))
         block = block_of(conv, _TILE, "dy" in self.p.views) if tensor_cores else None
         if block is not None:
             values = {**values, "apart": block.apart, "full_extent": conv.out_extent, "phase_cols": conv.cols}
-            return self.product(block.conv, x, whole, values, inner, block)
+            made = self.block_filter(whole, block)
+            return self.product(block.conv, x, whole, values, inner, made, True)
         launch = self.product if tensor_cores else self.simple
         for phase in phases(conv, values.get("z", "@null") == "@null"):
             why = launch(phase.conv, x, phase.filter(whole), self._of_phase(values, phase), inner)
@@ -166,10 +170,49 @@ class Launches:
         each = conv.taps * pitch
         return place, (conv.cols * each, each, 1, b * c * pitch, c * pitch, pitch)
 
+    def _runs(
+        self, place: Place, shape: Sequence[int], steps: Sequence[int], start: int, line: Mapping[str, int]
+    ) -> tuple[Place, int]:
+        """Lines (tap, channel) of windows along the last axis, [*shape, places, pitch], and their pitch."""
+        pitch = -(-line["taps"] * line["channels"] // self.each) * self.each
+        count = math.prod(shape) * line["places"]
+        to = self.reserve(count * pitch * self.element.itemsize)
+        params = {
+            "x": place.slot, "to": ("@workspace", to.offset), "count": count, "pitch": pitch, "start": start,
+            "shape": pad(shape), "steps": pad(steps), "rank": len(shape), **line,
+        }  # fmt: skip
+        blocks = -(-count * (pitch // self.each) // THREADS)
+        if blocks:
+            self.steps.append(Step("pack_runs", (blocks, 1, 1), params, {}, THREADS))
+        return to, pitch
+
+    def folded_field(self, x: Field, conv: Convolution) -> Field:
+        """An input as `conv.folded` reads it."""
+        a, b, places = (*conv.in_extent[:2], conv.out_extent[2])
+        line = {
+            "places": places, "stride": conv.stride[2], "padding": conv.padding[2], "dilation": conv.dilation[2],
+            "extent": conv.in_extent[2], "taps": conv.kernel[2], "channels": conv.channels, "place_step": x.steps[5],
+            "channel_step": x.steps[2],
+        }  # fmt: skip
+        place, pitch = self._runs(x.place, (conv.batch, a, b), (x.steps[0], *x.steps[3:5]), 0, line)
+        each = places * pitch
+        return Field(place, (a * b * each, 0, 1, b * each, each, pitch), True, True)
+
+    def folded_filter(self, w: Filter, conv: Convolution) -> tuple[Place, Six]:
+        """A filter as `conv.folded` reads it."""
+        a, b, taps = conv.kernel
+        line = {
+            "places": 1, "stride": 0, "padding": 0, "dilation": 1, "extent": taps, "taps": taps,
+            "channels": conv.channels, "place_step": w.steps[5], "channel_step": w.steps[2],
+        }  # fmt: skip
+        place, pitch = self._runs(Place("w"), (conv.cols, a, b), (w.steps[1], *w.steps[3:5]), w.start, line)
+        return place, (0, a * b * pitch, 1, b * pitch, pitch, pitch)
+
     def product(
-        self, conv: Convolution, x: Field, w: Filter, values: Mapping[str, Any], inner: bool, block: Block | None = None
-    ) -> str | None:
-        """A phase, or blocks of them, on tensor cores."""
+        self, conv: Convolution, x: Field, w: Filter, values: Mapping[str, Any], inner: bool,
+        made: tuple[Place, Six] | None = None, blocks_of_outputs: bool = False,
+    ) -> str | None:  # fmt: skip
+        """A phase, or blocks of them, on tensor cores; made: the filter as they read it."""
         if not conv.short or conv.taps * conv.channels >= 2**30:
             return "places need more than 32 bits"
         if not conv.rows or not conv.cols:
@@ -180,7 +223,7 @@ class Launches:
         blocks = tiles(conv, size, WGMMA_ROWS if self.warpgroups else size)
         if blocks >= 2**31:
             return f"needs {blocks} blocks, a grid has 2**31 - 1"
-        place, steps = self.filter(w, conv) if block is None else self.block_filter(w, block)
+        place, steps = made or self.filter(w, conv)
         each = self.each
         if not self.near(x, conv):
             return f"x has pieces of 16 bytes that are more than {2**30} apart"
@@ -188,7 +231,7 @@ class Launches:
             "channels_inner": inner, "x": x.place.slot, "x_steps": x.steps, "w": place.slot, "w_steps": steps,
             "channels": -(-conv.channels // each) * each, **values,
         }  # fmt: skip
-        axes = {"COLS" if self.warpgroups else "SIZE": size, "BLOCKS": block is not None}
+        axes = {"COLS" if self.warpgroups else "SIZE": size, "BLOCKS": blocks_of_outputs}
         if self.warpgroups:
             step = Step("wgmma", (blocks, 1, 1), params, axes, WGMMA_THREADS, wgmma_bytes(size))
         else:

@@ -6,6 +6,7 @@ Places are cut into splits by a rule that knows the extents alone, and the split
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from ..core.tensor import merge_axes
@@ -43,8 +44,7 @@ class BackwardLaunches(Launches):
         p, conv, turned = self.p, self.conv, self.conv.turned
         dy = field_of("dy", p.dy, self.rank, conv.cols)
         if conv.rows and conv.cols and p.desc.activation != "none":
-            pre = field_of("pre", p.pre or p.dy, self.rank, conv.cols)
-            dy = self.packed_field(dy, turned, ("pre", pre.steps))
+            dy = self._through(dy, field_of("pre", p.pre or p.dy, self.rank, conv.cols))
         why = None
         if self.tensor_cores:
             if (p.dx is None or not turned.rows) and (p.dw is None or not conv.rows):
@@ -63,6 +63,15 @@ class BackwardLaunches(Launches):
             why = self._bias(dy)
         return why or self.geometry()
 
+    def _through(self, dy: Field, pre: Field) -> Field:
+        """dy through the activation, packed: group by group for tensor cores, otherwise all channels together."""
+        turned, through = self.conv.turned, ("pre", pre.steps)
+        if self.tensor_cores:
+            return self.packed_field(dy, turned, through)
+        flat = replace(turned, groups=1, channels=turned.groups * turned.channels)
+        made = self.packed_field(dy, flat, through)
+        return Field(made.place, (made.steps[0], turned.channels, *made.steps[2:]), True)
+
     def _filter(self, dy: Field) -> str | None:
         """dw, phase by phase; each tap is of one of them at most."""
         p, conv = self.p, self.conv
@@ -74,9 +83,9 @@ class BackwardLaunches(Launches):
                 return "places need more than 32 bits"
             if not math.prod(conv.in_extent):
                 return "the sums are empty"
+            if conv.folds(self.each):
+                return self._product_of(conv.folded, self.folded_field(x, conv), dy, whole, conv.channels)
             x = self.ready(x, conv)
-            if not self.near(x, conv):
-                return f"x has pieces of 16 bytes that are more than {2**30} apart"
         found = [phase for phase in phases(conv) if not phase.conv.empty]
         if sum(phase.conv.taps for phase in found) < conv.taps:
             self._merge(None, "dw", conv, whole, conv.channels, 0)  # taps that see nothing
@@ -92,8 +101,10 @@ class BackwardLaunches(Launches):
                 return why
         return None
 
-    def _product_of(self, conv: Convolution, x: Field, dy: Field, to: Filter) -> str | None:
-        """A phase of dw as products of dy and windows of x."""
+    def _product_of(self, conv: Convolution, x: Field, dy: Field, to: Filter, run: int = 0) -> str | None:
+        """A phase of dw as products of dy and windows of x; run: channels of a tap, where windows' lines are folded."""
+        if self.tensor_cores and conv.rows and not self.near(x, conv):
+            return f"x has pieces of 16 bytes that are more than {2**30} apart"
         channels, size, there = conv.channels, 64, self.tensor_cores and bool(conv.rows)
         if there:
             channels = -(-conv.channels // self.each) * self.each
@@ -116,7 +127,7 @@ class BackwardLaunches(Launches):
         parts = self._sums(kernel, values, axes, blocks * splits, splits * conv.groups * conv.cols * width, block, smem)
         if isinstance(parts, str):
             return parts
-        return self._merge(parts, "dw", conv, to, channels, splits)
+        return self._merge(parts, "dw", conv, to, channels, splits, run=run)
 
     def _pairs(self, conv: Convolution, x: Field, dy: Field, to: Filter) -> str | None:
         """A phase of dw where groups have few channels."""
@@ -143,7 +154,7 @@ class BackwardLaunches(Launches):
 
     def _merge(
         self, parts: Place | None, to: str, conv: Convolution, steps: Filter, channels: int, splits: int,
-        taps_first: bool = False,
+        taps_first: bool = False, run: int = 0,
     ) -> None:  # fmt: skip
         taps = conv.taps if to == "dw" else 1
         lines = 8 if splits >= _MANY else 1
@@ -151,7 +162,7 @@ class BackwardLaunches(Launches):
             "parts": ("@workspace", parts.offset) if parts and splits else "@null", "to": to, "groups": conv.groups,
             "cols": conv.cols, "taps": taps, "channels": channels, "kept": conv.channels if to == "dw" else 1,
             "splits": splits, "kernel": conv.kernel if to == "dw" else (1, 1, 1), "w_steps": steps.steps,
-            "w_start": steps.start, "taps_first": taps_first,
+            "w_start": steps.start, "run": run or channels or 1, "taps_first": taps_first,
         }  # fmt: skip
         blocks = -(-conv.groups * conv.cols * taps * channels // (THREADS // lines))
         self.steps.append(Step("merge", (blocks, 1, 1), values, {"LINES": lines}, THREADS))

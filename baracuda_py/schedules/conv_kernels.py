@@ -30,7 +30,7 @@ PACK_PARAMS = Params(
 )  # fmt: skip
 MERGE_PARAMS = Params(
     "ConvMergeParams", parts="ptr", to="ptr", groups="i64", cols="i64", taps="i64", channels="i64", kept="i64",
-    splits="i64", kernel="i64[3]", w_steps="i64[6]", w_start="i64", taps_first="i32",
+    splits="i64", kernel="i64[3]", w_steps="i64[6]", w_start="i64", run="i64", taps_first="i32",
 )  # fmt: skip
 # Threads of a block, and places that a thread takes at once, of the gradient of a filter of few channels.
 PAIR_THREADS, PAIR_PLACES = 256, 8
@@ -42,6 +42,11 @@ PAIRS_PARAMS = Params(
 )  # fmt: skip
 
 
+PACK_RUNS_PARAMS = Params(
+    "ConvPackRunsParams", x="ptr", to="ptr", count="i64", pitch="i64", places="i64", stride="i64", padding="i64",
+    dilation="i64", extent="i64", taps="i64", channels="i64", place_step="i64", channel_step="i64", start="i64",
+    shape=f"i64[{AXES}]", steps=f"i64[{AXES}]", rank="i32",
+)  # fmt: skip
 BLOCK_FILTER_PARAMS = Params(
     "ConvBlockFilterParams", w="ptr", to="ptr", groups="i64", phases="i64", cols="i64", taps="i64", pitch="i64",
     channels="i64", start="i64", steps="i64[6]", window="i64[3]", window_dilation="i64[3]", window_padding="i64[3]",
@@ -50,6 +55,7 @@ BLOCK_FILTER_PARAMS = Params(
 
 
 PACK = Kernel("pack", "conv_pack<{T}>", PACK_PARAMS, source="conv/pack.cu", shared="conv")
+PACK_RUNS = Kernel("pack_runs", "conv_pack_runs<{T}>", PACK_RUNS_PARAMS, source="conv/pack_runs.cu", shared="conv")
 BLOCK_FILTER = Kernel(
     "block_filter", "conv_block_filter<{T}>", BLOCK_FILTER_PARAMS, source="conv/block_filter.cu", shared="conv"
 )
@@ -84,7 +90,7 @@ WGMMA = Kernel(
     "wgmma", "conv_wgmma<{T}, {COLS}, {BLOCKS}>", PARAMS, {"COLS": WGMMA_COLS, "BLOCKS": (False, True)},
     threads=WGMMA_THREADS, min_blocks=2, source="conv/conv_wgmma.cu", shared="conv",
 )  # fmt: skip
-WGMMA_KERNELS, MMA_KERNELS = (WGMMA, PACK, BLOCK_FILTER), (MMA, PACK, BLOCK_FILTER)
+WGMMA_KERNELS, MMA_KERNELS = (WGMMA, PACK, PACK_RUNS, BLOCK_FILTER), (MMA, PACK, PACK_RUNS, BLOCK_FILTER)
 SIMT_KERNELS = (SIMT_KERNEL, DIRECT, DEPTHWISE, PACK)
 
 

@@ -61,6 +61,20 @@ class Convolution:
         return self.groups > 1 and self.cols <= 8 and self.channels <= 8
 
     @property
+    def folded(self) -> Convolution:
+        """Of windows' lines along the last axis, whose channels are (tap, channel)."""
+        return replace(
+            self, channels=self.kernel[2] * self.channels, kernel=(*self.kernel[:2], 1),
+            in_extent=(*self.in_extent[:2], self.out_extent[2]), stride=(*self.stride[:2], 1),
+            padding=(*self.padding[:2], 0), dilation=(*self.dilation[:2], 1),
+        )  # fmt: skip
+
+    def folds(self, each: int) -> bool:
+        """Whether lines of a window have fewer pieces of `each` than their taps have."""
+        line, apart = self.kernel[2] * self.channels, self.kernel[2] * -(-self.channels // each)
+        return self.groups == 1 and self.channels > 0 and self.input_dilation == (1, 1, 1) and -(-line // each) < apart
+
+    @property
     def depthwise(self) -> bool:
         """Whether a group is one channel and one output."""
         return self.groups > 1 and self.cols == self.channels == 1 and self.taps > 0

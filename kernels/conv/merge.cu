@@ -6,7 +6,7 @@
 namespace baracuda {
 
 // dw, or with one column an output dbias, at p.w_steps, of whose channels `kept` exist. taps_first: in the parts taps stand
-// before the groups, not behind the outputs.
+// before the groups, not behind the outputs. run: channels of a tap, where what stands as channels are the last axis' taps, too.
 template <class T, int LINES> BARACUDA_D void conv_merge(const ConvMergeParams& p) {
   using A = acc_t<T>;
   constexpr int lanes = 256 / LINES;
@@ -40,8 +40,10 @@ template <class T, int LINES> BARACUDA_D void conv_merge(const ConvMergeParams& 
   if (static_cast<i64>(c) >= p.kept) return;
   const i64 group = static_cast<i64>(divmod(rest, static_cast<u64>(p.cols), n));
   const ConvTap place(p, static_cast<i64>(tap));
-  const i64 at = group * p.w_steps[0] + static_cast<i64>(n) * p.w_steps[1] + static_cast<i64>(c) * p.w_steps[2];
-  static_cast<T*>(p.to)[p.w_start + at + place.offset(p.w_steps)] = from_acc<T>(sum);
+  u64 channel;
+  const i64 last = static_cast<i64>(divmod(c, static_cast<u64>(p.run), channel));
+  const i64 at = group * p.w_steps[0] + static_cast<i64>(n) * p.w_steps[1] + static_cast<i64>(channel) * p.w_steps[2];
+  static_cast<T*>(p.to)[p.w_start + at + last * p.w_steps[5] + place.offset(p.w_steps)] = from_acc<T>(sum);
 }
 
 }  // namespace baracuda

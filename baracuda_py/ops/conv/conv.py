@@ -292,6 +292,12 @@ PROBLEMS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("VAE 3 × 3 × 3", {"shape": (1, 128, 8, 64, 64), "filter_shape": (128, 128, 3, 3, 3), "padding": 1}),
     ("ConvNeXt depthwise 7 × 7", {"shape": (64, 96, 56, 56), "filter_shape": (96, 1, 7, 7), "padding": 3,
                                   "groups": 96}),
+    ("ResNet-50 3 × 3 stride 2", {"shape": (64, 128, 56, 56), "filter_shape": (128, 128, 3, 3), "stride": 2,
+                                  "padding": 1}),
+    ("MobileNet depthwise 3 × 3 stride 2", {"shape": (64, 96, 112, 112), "filter_shape": (96, 1, 3, 3), "stride": 2,
+                                            "padding": 1, "groups": 96}),
+    ("UNet upsampling 2 × 2", {"shape": (8, 512, 32, 32), "filter_shape": (512, 256, 2, 2), "input_dilation": 2,
+                               "padding": 1, "transposed": True}),
 )  # fmt: skip
 """Layers of networks that benchmarks and GPU tests take."""
 
@@ -351,7 +357,7 @@ class ConvPlan(Plan):
     apart = True
     variants = (
         Variant("wgmma", forward(True, True), source="conv/conv_wgmma.cu", kernels=WGMMA_KERNELS, elements=HALVES,
-                design=ArchSku.SM90A, guarantee=WGMMA_GUARANTEE, may_spill=True),
+                design=ArchSku.SM90A, guarantee=WGMMA_GUARANTEE),
         Variant("mma", forward(True), source="conv/implicit.cu", kernels=MMA_KERNELS, elements=HALVES,
                 guarantee=MMA_GUARANTEE),
         Variant("mma_tf32", forward(True), source="conv/implicit.cu", kernels=MMA_KERNELS, elements=TF32,

@@ -172,9 +172,13 @@ class ConvBackwardPlan(Plan):
     )  # fmt: skip
     torch = staticmethod(in_torch)
     benchmarks = tuple(
-        Benchmark(f"{name} bf16", also=("dx", "dw"), element="bfloat16", work=FLOPS, target=None, make=_laid, **facts)
+        Benchmark(
+            " ".join((name, *label, "bf16")), also=also, share=len(also) / 2, element="bfloat16", work=FLOPS,
+            target=None, make=_laid, **facts
+        )
         for name, facts in PROBLEMS
-    )
+        for label, also in (((), ("dx", "dw")), (("dx",), ("dx",)), (("dw",), ("dw",)))
+    )  # fmt: skip
 
     @staticmethod
     def case(draw: Any) -> ConvBackwardDescriptor:

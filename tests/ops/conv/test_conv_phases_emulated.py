@@ -81,6 +81,28 @@ def test_gradients_of_a_stem(element: str, row: str, last: tuple[str, ...]) -> N
     )  # fmt: skip
     steps = run(BACKWARD, desc, ("dx", "dw", "dbias"), last, row)
     assert sum(s.axes.get("BLOCKS", False) for s in steps) == (row != "simt")
+    assert sum(s.kernel == "pack_runs" for s in steps) == (row != "simt")
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("last", [LAST, ()])
+@pytest.mark.parametrize(("element", "row"), [("bfloat16", "wgmma"), ("float16", "mma"), ("float32", "mma_tf32")])
+@pytest.mark.parametrize(
+    ("channels", "kernel", "given"),
+    [(3, (7, 7), {"stride": 2, "padding": 3}), (1, (2, 2, 3), {"padding": (0, 1, (-1, 4)), "stride": (1, 2, 3)}),
+     (4, (3,), {"dilation": 2, "padding": [(1, 3)]})],
+)  # fmt: skip
+def test_lines_of_few_channels(
+    channels: int, kernel: Any, given: Any, element: str, row: str, last: tuple[str, ...]
+) -> None:
+    """Windows' lines (tap, channel) are packed, for the result and for the filter's gradient."""
+    given = {
+        "shape": (2, channels, *(5, 8, 11)[-len(kernel) :]), "filter_shape": (24, channels, *kernel), **given,
+        "element": element, "math_precision": "tf32" if row == "mma_tf32" else "element",
+    }  # fmt: skip
+    steps = run(bc.ConvPlan, bc.ConvDescriptor(**given), ("bias",), last, row)
+    assert [s.kernel for s in steps] == ["pack_runs", "pack_runs", "wgmma" if row == "wgmma" else "mma"]
+    run(BACKWARD, bc.ConvBackwardDescriptor(**given), ("dw",), last, row)
 
 
 @pytest.mark.usefixtures("emulation")
