@@ -16,7 +16,17 @@ from typing import Any
 from ..core.element import ElementKind
 from ..core.tensor import View, merge_axes, pad
 from ..core.variant import Geometry, Problem, Step, aligned
-from .conv_kernels import SIMT, THREADS, WGMMA_ROWS, WGMMA_THREADS, register_rows, ring_bytes, wgmma_bytes
+from .conv_kernels import (
+    PLACES,
+    SIMT,
+    THREADS,
+    WGMMA_ROWS,
+    WGMMA_THREADS,
+    depthwise_vector,
+    register_rows,
+    ring_bytes,
+    wgmma_bytes,
+)  # fmt: skip
 from .conv_phases import Block, Phase, block_of, phases
 from .conv_problem import Convolution, Field, Filter, Six, convolution_of, field_of, filter_of
 from .gemm import ACTIVATIONS, MMA_THREADS, dense
@@ -259,7 +269,7 @@ class Launches:
         steps, start = w.steps, w.start
         place, each, vector = Place("w"), self.each, 1
         if self.depthwise_pieces(conv, x):
-            vector, inner = each, True
+            vector, inner = depthwise_vector(self.element), True
             lines = zip(conv.kernel, steps[3:], strict=True)
             if start or steps[0] != 1 or w.ptr % 16 or any(s % each for n, s in lines if n > 1):
                 place, pitch = self.packed(place, conv.kernel, steps[3:], conv.groups, steps[0], start)
@@ -267,7 +277,8 @@ class Launches:
                 steps, start = (1, 0, 0, b * c * pitch, c * pitch, pitch), 0
         plain = conv.stride[2] == 1 and conv.dilation[2] == 1 and conv.kernel[2] in register_rows(self.element)
         outer = conv.batch * conv.out_extent[0] * conv.out_extent[1]
-        blocks = -(-outer * -(-conv.out_extent[2] // 4) * (conv.groups // vector) // THREADS)
+        chunks = -(-conv.out_extent[2] // PLACES[vector > 1])
+        blocks = -(-outer * chunks * (conv.groups // vector) // THREADS)
         if blocks >= 2**31:
             return f"needs {blocks} blocks, a grid has 2**31 - 1"
         params = conv.values() | {"x": x.place.slot, "x_steps": x.steps, "w": place.slot, "w_steps": steps}

@@ -12,6 +12,7 @@ from ..core.variant import Kernel
 from .gemm import ACTIVATIONS, EPILOGUE, MMA_SLAB, MMA_SLICE, MMA_STAGES, MMA_THREADS, MMA_TILE
 
 THREADS, SIMT = 256, 64
+PLACES = {False: 4, True: 8}  # places of a thread of a depthwise convolution, where it has one group or several
 # A tile on sm_90a: threads of a block, rows, columns by preference, of k in a stage, stages.
 WGMMA_THREADS, WGMMA_ROWS, WGMMA_COLS, WGMMA_DEPTH, WGMMA_STAGES = 256, 128, (128, 64), 64, 3
 PARAMS = Params(
@@ -22,6 +23,7 @@ PARAMS = Params(
     apart="i64[3]", full_extent="i64[3]", phase_cols="i64",
     channels_inner="i32", narrow="i32", dividers="u32[3][3]", **EPILOGUE, **MMA_TILE,
     conv_wgmma_threads=WGMMA_THREADS, conv_wgmma_stages=WGMMA_STAGES,
+    conv_places_alone=PLACES[False], conv_places_together=PLACES[True],
 )  # fmt: skip
 PACK_PARAMS = Params(
     "ConvPackParams", **{"from": "ptr"}, pre="ptr", to="ptr", count="i64", pitch="i64", channels="i64", start="i64",
@@ -79,8 +81,13 @@ def pair_vector(kind: ElementKind) -> int:
     return max(1, 8 // kind.itemsize)
 
 
+def depthwise_vector(kind: ElementKind) -> int:
+    """Neighbouring groups of a thread, of a result or a gradient by x."""
+    return max(2, pair_vector(kind))
+
+
 def _depthwise_axes(kind: ElementKind) -> Mapping[str, Any]:
-    return {"N": (16 // kind.itemsize, 1), "K": (0, *register_rows(kind))}
+    return {"N": (depthwise_vector(kind), 1), "K": (0, *register_rows(kind))}
 
 
 DEPTHWISE = Kernel("depthwise", "conv_depthwise<{T}, {N}, {K}>", PARAMS, _depthwise_axes, source=_SOURCE, shared="conv")

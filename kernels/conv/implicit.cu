@@ -109,11 +109,11 @@ template <class T> BARACUDA_D void conv_direct(const ConvParams& p) {
   conv_put<T, 1>(p, group, m, static_cast<i64>(n), 1, Vec<A, 1>{{sum}});
 }
 
-// Groups of one channel and one output: a thread has N neighbouring groups, where these lie together, and four places in a row
+// Groups of one channel and one output: a thread has N neighbouring groups, where these lie together, and some places in a row
 // of the result. K: the window's last extent, where windows are neighbours: then each element is read once for a row.
 template <class T, int N, int K> BARACUDA_D void conv_depthwise(const ConvParams& p) {
   using A = acc_t<T>;
-  constexpr int W = 4;
+  constexpr int W = N == 1 ? conv_places_alone : conv_places_together;
   const i64 index = thread_index(), vectors = p.groups / N, chunks = div_up(p.out_extent[2], static_cast<i64>(W));
   const i64 lines = p.rows / p.out_extent[2] * chunks;
   if (index >= lines * vectors) return;
@@ -131,6 +131,8 @@ template <class T, int N, int K> BARACUDA_D void conv_depthwise(const ConvParams
   const T* const x = static_cast<const T*>(p.x) + static_cast<i64>(outer) * p.x_steps[0] + group * p.x_steps[1];
   const T* const w = static_cast<const T*>(p.w) + p.w_start + group * p.w_steps[0];
   const i64 step = p.x_steps[5], extent = p.in_extent[2], at2 = first * p.stride[2] - p.padding[2];
+  const int low = static_cast<int>(max<i64>(0, min<i64>(-at2, W + K)));
+  const int high = static_cast<int>(max<i64>(0, min<i64>(extent - at2, W + K)));
   Vec<A, N> acc[W] = {};
   for (int k0 = 0; k0 < p.kernel[0]; ++k0) {
     const i64 in0 = at0 + k0 * p.dilation[0];
@@ -154,15 +156,20 @@ template <class T, int N, int K> BARACUDA_D void conv_depthwise(const ConvParams
         }
       } else {
         Vec<T, N> by[K];
+        Vec<A, N> seen[W + K - 1];
+        const T* at = filter;
 #pragma unroll
-        for (int k = 0; k < K; ++k) by[k] = load<N>(filter + k * p.w_steps[5]);
+        for (int k = 0; k < K; ++k, at += p.w_steps[5]) by[k] = load<N>(at);
+        at = from + at2 * step;
 #pragma unroll
-        for (int q = 0; q < W + K - 1; ++q) {
-          const auto a = read(at2 + q);
+        for (int q = 0; q < W + K - 1; ++q, at += step) {
+          seen[q] = to_acc(there && q >= low && q < high ? load<N>(at) : Vec<T, N>{});
+        }
 #pragma unroll
-          for (int o = 0; o < W; ++o) {
-            if (q >= o && q - o < K) add(acc[o], a, to_acc(by[q >= o && q - o < K ? q - o : 0]));
-          }
+        for (int k = 0; k < K; ++k) {
+          const auto one = to_acc(by[k]);
+#pragma unroll
+          for (int o = 0; o < W; ++o) add(acc[o], seen[o + k], one);
         }
       }
     }

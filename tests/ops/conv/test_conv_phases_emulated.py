@@ -90,7 +90,7 @@ def test_gradients_of_a_stem(element: str, row: str, last: tuple[str, ...]) -> N
 @pytest.mark.parametrize(
     ("channels", "kernel", "given"),
     [(3, (7, 7), {"stride": 2, "padding": 3}), (1, (2, 2, 3), {"padding": (0, 1, (-1, 4)), "stride": (1, 2, 3)}),
-     (4, (3,), {"dilation": 2, "padding": [(1, 3)]})],
+     (3, (4,), {"dilation": 2, "padding": [(1, 3)]})],
 )  # fmt: skip
 def test_lines_of_few_channels(
     channels: int, kernel: Any, given: Any, element: str, row: str, last: tuple[str, ...]
