@@ -119,7 +119,8 @@ class Launches:
         outer = ((conv.groups, steps[0]), (conv.cols, steps[1]))
         whole = conv.channels % self.each == 0 and all(n == 1 or s % self.each == 0 for n, s in outer)
         if not start and dense_k and whole and w.ptr % 16 == 0 and (steps[2] == 1 or conv.channels == 1):
-            return Place("w"), steps
+            # Copies of rows that are none have an address, too, which must be aligned.
+            return Place("w"), (steps[0], steps[1] if conv.cols > 1 else 0, *steps[2:])
         shape = (conv.groups, conv.cols, a, b, c)
         place, pitch = self.packed(Place("w"), shape, (*steps[:2], *steps[3:]), conv.channels, steps[2], start)
         each = conv.taps * pitch

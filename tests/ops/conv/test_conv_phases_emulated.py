@@ -156,6 +156,14 @@ def test_filters_of_few_channels(channels: int, outputs: int, groups: int, trans
 
 
 @pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("row", ["mma", "wgmma"])
+def test_one_output_of_a_transposed_filter(row: str) -> None:
+    """Its outputs lie an element apart, and rows of a tile beyond the one are copied from nowhere."""
+    desc = bc.ConvDescriptor(shape=(3, 16, 15), filter_shape=(16, 1, 1), padding=1, transposed=True, element="float16")
+    run(bc.ConvPlan, desc, (), LAST, row)
+
+
+@pytest.mark.usefixtures("emulation")
 def test_many_splits_of_few_channels() -> None:
     """Each line of threads of the merge has several splits, and lanes add theirs as a tree."""
     for last in (LAST, ()):
