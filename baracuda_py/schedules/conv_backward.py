@@ -127,7 +127,8 @@ class BackwardLaunches(Launches):
         parts = self._sums(kernel, values, axes, blocks * splits, splits * conv.groups * conv.cols * width, block, smem)
         if isinstance(parts, str):
             return parts
-        return self._merge(parts, "dw", conv, to, channels, splits, run=run)
+        self._merge(parts, "dw", conv, to, channels, splits, run=run)
+        return None
 
     def _pairs(self, conv: Convolution, x: Field, dy: Field, to: Filter) -> str | None:
         """A phase of dw where groups have few channels."""
@@ -138,7 +139,8 @@ class BackwardLaunches(Launches):
         )
         if isinstance(parts, str):
             return parts
-        return self._merge(parts, "dw", made.conv, made.to, conv.channels, made.splits, taps_first=True)
+        self._merge(parts, "dw", made.conv, made.to, conv.channels, made.splits, taps_first=True)
+        return None
 
     def _sums(
         self, kernel: str, values: dict[str, Any], axes: dict[str, Any], blocks: int, count: int, block: int, smem: int
@@ -192,7 +194,8 @@ class BackwardLaunches(Launches):
         if isinstance(parts, str):
             return parts
         step = p.dbias.strides[0]
-        return self._merge(parts, "dbias", conv, Filter((conv.cols * step, step, 0, 0, 0, 0), 0, 0), 1, splits)
+        self._merge(parts, "dbias", conv, Filter((conv.cols * step, step, 0, 0, 0, 0), 0, 0), 1, splits)
+        return None
 
 
 def backward(tensor_cores: bool, warpgroups: bool = False) -> Any:

@@ -159,9 +159,9 @@ def block_of(conv: Convolution, tile: int, gradient: bool) -> Block | None:
     apiece = math.prod(sum(axis.taps for axis in own) for own in axes) * -(-conv.cols // tile)
     if not (exact or gradient) or math.prod(kernel) * -(-cols // tile) > apiece:
         return None
-    extent: Any = tuple(axis.outputs for axis in first)
     made = replace(
-        conv, cols=cols, out_extent=extent, kernel=_of(kernel), padding=_of(padding), input_dilation=(1, 1, 1),
+        conv, cols=cols, out_extent=_of(axis.outputs for axis in first), kernel=_of(kernel), padding=_of(padding),
+        input_dilation=(1, 1, 1),
         stride=_of(axis.stride for axis in first), dilation=_of(axis.dilation for axis in first),
     )  # fmt: skip
     return Block(made, conv, apart)

@@ -187,8 +187,10 @@ def spread_sums(desc: Any, x: Any, w: Any, apart: bool) -> Any:
         inside = [(e >= 0) & (e < n) for e, n in zip(elements, desc.in_shape, strict=True)]
         near = [np.clip(e, 0, n - 1) for e, n in zip(elements, own.shape[3:], strict=True)]
         there = np.logical_and.reduce(np.meshgrid(*inside, indexing="ij"))
-        found = np.where(there, own[(..., *np.ix_(*near))], x.dtype.type(0))
-        by = filters[(..., *tap)]
+        source: Any = (..., *np.ix_(*near))
+        found = np.where(there, own[source], x.dtype.type(0))
+        place: Any = (..., *tap)
+        by = filters[place]
         to: Any = (..., *np.ix_(*outputs))
         if not apart:
             made[to] += np.einsum("bgc...,goc->bgo...", found, by)
