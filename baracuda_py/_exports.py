@@ -2101,6 +2101,17 @@ _BY_FAMILY = {
     "triplet_margin_loss_backward": "ops.loss.row_loss_backward",
     "triplet_margin_with_distance_loss": "ops.loss.composed_losses",
     "tvd_loss": "ops.loss.composed_losses",
+    # ops.moe
+    "MoeRouterArgs": "ops.moe.router",
+    "MoeRouterBackwardArgs": "ops.moe.router_backward",
+    "MoeRouterBackwardPlan": "ops.moe.router_backward",
+    "MoeRouterDescriptor": "ops.moe.router",
+    "MoeRouterPlan": "ops.moe.router",
+    "expert_choice": "ops.moe.experts",
+    "moe": "ops.moe.experts",
+    "moe_router": "ops.moe.router",
+    "moe_router_backward": "ops.moe.router_backward",
+    "sinkhorn_normalize": "ops.moe.experts",
     # ops.norm
     "BatchNormInferenceArgs": "ops.norm.batch_norm_inference",
     "BatchNormInferenceDescriptor": "ops.norm.batch_norm_inference",

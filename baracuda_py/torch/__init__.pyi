@@ -1047,6 +1047,12 @@ from baracuda_py import triplet_margin_loss as triplet_margin_loss
 from baracuda_py import triplet_margin_loss_backward as triplet_margin_loss_backward
 from baracuda_py import triplet_margin_with_distance_loss as triplet_margin_with_distance_loss
 from baracuda_py import tvd_loss as tvd_loss
+# ops.moe
+from baracuda_py import expert_choice as expert_choice
+from baracuda_py import moe as moe
+from baracuda_py import moe_router as moe_router
+from baracuda_py import moe_router_backward as moe_router_backward
+from baracuda_py import sinkhorn_normalize as sinkhorn_normalize
 # ops.norm
 from baracuda_py import batch_norm as batch_norm
 from baracuda_py import batch_norm_backward_elemt as batch_norm_backward_elemt

@@ -1,0 +1,15 @@
+"""Examples of a mixture's experts."""
+
+from __future__ import annotations
+
+_RNG = "rng = np.random.default_rng(0)\n"
+_LOGITS = f"{_RNG}logits = rng.standard_normal((6, 4), dtype=np.float32)\n"
+
+EXPERTS: dict[str, str] = {
+    "moe": f"""{_LOGITS}x = rng.standard_normal((6, 8), dtype=np.float32)
+gate_up, down = (rng.standard_normal(s, dtype=np.float32) for s in ((4, 10, 8), (4, 8, 5)))
+weights, indices = bc.moe_router(logits, k=2, normalize=True)
+y = bc.moe(x, indices, weights, gate_up, down)""",
+    "expert_choice": f"{_LOGITS}weights, indices = bc.expert_choice(logits, 3)",
+    "sinkhorn_normalize": f"{_LOGITS}y = bc.sinkhorn_normalize(logits, iterations=8)",
+}  # fmt: skip

@@ -1,0 +1,24 @@
+"""Operands of the functions of a mixture's experts: rows of `hand_written`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Call = tuple[list[Any], dict[str, Any]]
+
+
+def _made(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+EXPERTS: dict[str, Callable[[], Call]] = {
+    "moe": lambda: (
+        [_made(4, 3), np.array([[0, 1], [2, 0], [1, 2], [2, 1]]), np.abs(_made(4, 2)), _made(3, 4, 3), _made(3, 3, 2)],
+        {},
+    ),
+    "expert_choice": lambda: ([_made(5, 3), 2], {}),
+    "sinkhorn_normalize": lambda: ([_made(3, 3)], {"iterations": 3}),
+}
