@@ -136,7 +136,7 @@ def reference(
         return {"weights": weights * weights.dtype.type(scale), "indices": indices}
 
 
-FIELDS = {
+FIELDS: dict[str, Any] = {
     "logits": "ptr", "indices": "ptr", "scale": "scalar", "logit_steps": "i64[2]", "index_steps": "i64[2]",
     "tokens": "i64", "experts": "i32", "k": "i32", "wide": "i32", "sigmoid": "i32", "normalize": "i32",
     "router_warps": WARPS,
