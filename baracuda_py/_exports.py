@@ -2296,6 +2296,7 @@ _BY_FAMILY = {
     "binary_matmul": "ops.quant_gemm.packed_functions",
     "block_gemm": "ops.quant_gemm.block_gemm",
     "block_gemm_backward": "ops.quant_gemm.block_gemm_backward",
+    "fp8_linear": "ops.quant_gemm.fp8_linear",
     "get_scaled_dot_general_config": "ops.quant_gemm.scaled_dot",
     "grouped_block_gemm": "ops.quant_gemm.grouped_block_gemm",
     "grouped_block_gemm_backward": "ops.quant_gemm.grouped_block_gemm_backward",

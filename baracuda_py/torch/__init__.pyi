@@ -1125,6 +1125,7 @@ from baracuda_py import reduce_window_backward as reduce_window_backward
 from baracuda_py import binary_matmul as binary_matmul
 from baracuda_py import block_gemm as block_gemm
 from baracuda_py import block_gemm_backward as block_gemm_backward
+from baracuda_py import fp8_linear as fp8_linear
 from baracuda_py import grouped_block_gemm as grouped_block_gemm
 from baracuda_py import grouped_block_gemm_backward as grouped_block_gemm_backward
 from baracuda_py import grouped_int_gemm as grouped_int_gemm

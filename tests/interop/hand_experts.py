@@ -19,6 +19,7 @@ EXPERTS: dict[str, Callable[[], Call]] = {
         [_made(4, 3), np.array([[0, 1], [2, 0], [1, 2], [2, 1]]), np.abs(_made(4, 2)), _made(3, 4, 3), _made(3, 3, 2)],
         {},
     ),
+    "fp8_linear": lambda: ([_made(4, 32).astype(np.float16), _made(3, 32, seed=1).astype(np.float16)], {}),
     "expert_choice": lambda: ([_made(5, 3), 2], {}),
     "sinkhorn_normalize": lambda: ([_made(3, 3)], {"iterations": 3}),
 }
