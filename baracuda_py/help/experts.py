@@ -10,9 +10,11 @@ EXPERTS: dict[str, str] = {
 gate_up, down = (rng.standard_normal(s, dtype=np.float32) for s in ((4, 10, 8), (4, 8, 5)))
 weights, indices = bc.moe_router(logits, k=2, normalize=True)
 y = bc.moe(x, indices, weights, gate_up, down)""",
-    "fp8_linear": f"""{_RNG}x = rng.standard_normal((6, 32), dtype=np.float32).astype(bc.bfloat16)
-weight = rng.standard_normal((16, 32), dtype=np.float32).astype(bc.bfloat16)
+    "fp8_linear": f"""{_RNG}x = rng.standard_normal((6, 32), dtype=np.float32).astype(np.float16)
+weight = rng.standard_normal((16, 32), dtype=np.float32).astype(np.float16)
 y = bc.fp8_linear(x, weight, recipe="rows")""",
+    "moe_router_backward": f"{_LOGITS}weights, indices = bc.moe_router(logits, k=2)\n"
+    "dlogits = bc.moe_router_backward(np.ones_like(weights), logits, indices)",
     "expert_choice": f"{_LOGITS}weights, indices = bc.expert_choice(logits, 3)",
     "sinkhorn_normalize": f"{_LOGITS}y = bc.sinkhorn_normalize(logits, iterations=8)",
 }  # fmt: skip

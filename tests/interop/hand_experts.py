@@ -14,10 +14,14 @@ def _made(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
+def _whole(*shape: int) -> np.ndarray:
+    return np.round(2 * _made(*shape))
+
+
 EXPERTS: dict[str, Callable[[], Call]] = {
-    "moe": lambda: (
-        [_made(4, 3), np.array([[0, 1], [2, 0], [1, 2], [2, 1]]), np.abs(_made(4, 2)), _made(3, 4, 3), _made(3, 3, 2)],
-        {},
+    "moe": lambda: (  # of whole numbers: what a recorded call rounds besides is no matter
+        [_whole(4, 3), np.array([[0, 1], [2, 0], [1, 2], [2, 1]]), _whole(4, 2), _whole(3, 4, 3), _whole(3, 3, 2)],
+        {"activation": "reglu"},
     ),
     "fp8_linear": lambda: ([_made(4, 32).astype(np.float16), _made(3, 32, seed=1).astype(np.float16)], {}),
     "expert_choice": lambda: ([_made(5, 3), 2], {}),

@@ -20,6 +20,7 @@ from ...schedules.geometry import grid, strides_of
 
 WARPS = 4  # tokens of a block
 PARTS = (1, 2, 4, 8, 16, 32)  # experts of a lane
+MOST = 32 * PARTS[-1]
 MOST_GROUPS = 32  # one for each lane
 
 
@@ -33,8 +34,8 @@ class MoeRouterDescriptor(Descriptor):
     """
 
     tokens: int = extent()
-    experts: int = integer(minimum=1, maximum=32 * PARTS[-1])
-    k: int = integer(minimum=1)
+    experts: int = extent(minimum=1)
+    k: int = extent(minimum=1)
     scoring: str = choice(("softmax", "sigmoid"), "softmax")
     group_count: int = integer(1, minimum=1, maximum=MOST_GROUPS)
     top_groups: int = integer(1, minimum=1)
@@ -44,6 +45,8 @@ class MoeRouterDescriptor(Descriptor):
     element: ElementKind = element()
 
     def validate(self) -> None:
+        if self.experts > MOST:
+            raise InvalidProblemError(f"experts must be at most {MOST}, got {self.experts}")
         if self.experts % self.group_count:
             raise InvalidProblemError(f"group_count must divide {self.experts} experts, got {self.group_count}")
         if self.top_groups > self.group_count:

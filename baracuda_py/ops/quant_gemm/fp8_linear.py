@@ -18,7 +18,7 @@ from ..quantize.dynamic import dynamic_quantize
 from ..reduce.reduce import sum as sum_of  # type: ignore[attr-defined]  # made from a table
 
 E = ElementKind
-RECIPES = {
+RECIPES: dict[str, tuple[dict[str, Any], dict[str, Any], ElementKind]] = {
     "tensor": ({"scope": "tensor"}, {"scope": "tensor"}, E.FP8E5M2),
     "rows": ({"scope": "token"}, {"scope": "token"}, E.FP8E4M3),
     "blocks": ({"scope": "block", "block": (1, 128)}, {"scope": "block", "block": (128, 128)}, E.FP8E4M3),
