@@ -2109,6 +2109,7 @@ _BY_FAMILY = {
     "MoeRouterPlan": "ops.moe.router",
     "expert_choice": "ops.moe.experts",
     "moe": "ops.moe.experts",
+    "moe_quantized": "ops.moe.experts",
     "moe_router": "ops.moe.router",
     "moe_router_backward": "ops.moe.router_backward",
     "sinkhorn_normalize": "ops.moe.experts",

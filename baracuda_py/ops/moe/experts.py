@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from ...calls.entries import entry
@@ -20,6 +21,7 @@ from ..gated.gated_functions import halves
 from ..gemm.grouped_gemm import GroupedGemmPlan, grouped_gemm
 from ..gemm.grouped_gemm_epilogue import grouped_gemm_epilogue
 from ..indexing.take import take
+from ..quant_gemm.grouped_block_gemm import GroupedBlockGemmPlan, grouped_block_gemm
 from ..segment.experts import moe_permute, moe_unpermute
 from ..softmax.softmax import SoftmaxPlan
 from ..softmax.softmax_functions import log_softmax, softmax
@@ -31,11 +33,17 @@ _PLAIN = ("silu", "gelu", "gelu_tanh", "relu")
 _within = elementwise("where(place - first < capacity, place, -1)", capacity=0)
 
 
+@cache
+def _units() -> dict[str, Any]:
+    """What stands between the two products, by name."""
+    gated = {name: getattr(gated_functions, name) for name in (*_GATED, "swiglu_oai")}
+    return gated | {name: getattr(unary, name) for name in _PLAIN}
+
+
 def _checked(x: Any, indices: Any, gate_up: Any, down: Any, activation: str) -> None:
     """Shapes that belong together, in the caller's words."""
-    known = (*_GATED, "swiglu_oai", *_PLAIN)
-    if activation not in known:
-        raise InvalidProblemError(f"activation must be one of {', '.join(map(repr, known))}, got {activation!r}")
+    if activation not in _units():
+        raise InvalidProblemError(f"activation must be one of {', '.join(map(repr, _units()))}, got {activation!r}")
     tokens, first, second = shape_of(x, "x"), shape_of(gate_up, "gate_up"), shape_of(down, "down")
     if len(tokens) != 2:
         raise InvalidProblemError(f"x must be [tokens, d], got shape {tokens}")
@@ -67,11 +75,7 @@ def _hidden(
     if plain and activation in _PLAIN:
         return grouped_gemm_epilogue(rows, first, ends, bias, activation=activation, **options)
     y = grouped_gemm(rows, first, ends, bias, **options)
-    if activation in _PLAIN:
-        if activation == "gelu_tanh":
-            return unary.gelu_tanh(y, **options)  # type: ignore[attr-defined]
-        return getattr(unary, activation)(y, **options)
-    return getattr(gated_functions, activation)(y, order=order, **options)
+    return _units()[activation](y, **({} if activation in _PLAIN else {"order": order}), **options)
 
 
 @entry(GroupedGemmPlan)
@@ -105,6 +109,35 @@ def moe(
     plain = recorder(tuple(operands)) is None
     h = _hidden(rows, offsets[1:], gate_up, gate_up_bias, activation, order, plain, options)
     y = grouped_gemm(h, transposed(down, "down"), offsets[1:], down_bias, **options)
+    return moe_unpermute(y, places, weights, out=out, **options)
+
+
+@entry(GroupedBlockGemmPlan)
+def moe_quantized(
+    x: Array, indices: Array, weights: Array, gate_up: Array, down: Array, gate_up_scales: Array | None = None,
+    down_scales: Array | None = None, gate_up_zeros: Array | None = None, down_zeros: Array | None = None,
+    gate_up_bias: Array | None = None, down_bias: Array | None = None, *, kind: Any = "mxfp4",
+    activation: str = "swiglu", order: str = "gate_first", out: Any = None, stream: Any = None, preference: Any = None,
+) -> Any:  # fmt: skip
+    """`moe` of experts stored in few bits: gpt-oss's mxfp4, int4 and int8 groups, GGUF's formats, fp8 blocks.
+
+    gate_up and down: codes with an axis of experts in front, their scales and zeros as `block_quantize` makes and
+    `grouped_block_gemm` takes them; decoded they are [experts, 2 f, d] and [experts, d_out, f]. kind: their format. Few
+    rows an expert meet the weights as they are stored, more a copy
+    unpacked in the workspace. Gradients of x, weights and what else floats beside them, but not of what is stored.
+    """
+    unit = _units().get(activation)
+    if unit is None:
+        raise InvalidProblemError(f"activation must be one of {', '.join(map(repr, _units()))}, got {activation!r}")
+    options = {"stream": stream, "preference": preference}
+    rows, offsets, places = moe_permute(x, indices, num_experts=shape_of(gate_up, "gate_up")[0], **options)
+
+    def product(x: Any, codes: Any, scales: Any, zeros: Any, bias: Any) -> Any:
+        return grouped_block_gemm(codes, x, offsets[1:], scales, zeros, bias=bias, kind=kind, **options)
+
+    y = product(rows, gate_up, gate_up_scales, gate_up_zeros, gate_up_bias)
+    h = unit(y, **({"order": order} if activation not in _PLAIN else {}), **options)
+    y = product(h, down, down_scales, down_zeros, down_bias)
     return moe_unpermute(y, places, weights, out=out, **options)
 
 

@@ -213,3 +213,25 @@ def test_expert_choice_and_sinkhorn() -> None:
     np.testing.assert_allclose(ratio - ratio[:, :1] - ratio[:, :, :1] + ratio[:, :1, :1], 0, atol=1e-10)
     with pytest.raises(InvalidProblemError, match="iterations"):
         bc.sinkhorn_normalize(square, 0)
+
+
+@pytest.mark.parametrize("kind", ["mxfp4", "int4", "fp8_e4m3"])
+@pytest.mark.parametrize("activation", ["swiglu", "swiglu_oai", "silu"])
+def test_stored_experts_are_those_they_decode_to(kind: str, activation: str) -> None:
+    tokens, d, f, experts = 9, 64, 32, 3
+    rows = f if activation == "silu" else 2 * f
+    x, wide = logits_of(tokens, d), [logits_of(experts, rows, d) / 8, logits_of(experts, d, f) / 6]
+    weights, indices = bc.moe_router(logits_of(tokens, experts), k=2, normalize=True)
+    stored, decoded = [], []
+    for w in wide:
+        codes, scales, *_ = bc.block_quantize(w, kind=kind)
+        stored.append((codes, scales))
+        decoded.append(bc.block_dequantize(codes, scales, kind=kind, element="float32"))
+    order = "interleaved" if activation == "swiglu_oai" else "gate_first"
+    (first, first_scales), (second, second_scales) = stored
+    given = (first, second, first_scales, second_scales)
+    y = bc.moe_quantized(x, indices, weights, *given, kind=kind, activation=activation, order=order)
+    wanted = bc.moe(x, indices, weights, *decoded, activation=activation, order=order)
+    np.testing.assert_allclose(y, wanted, rtol=1e-4, atol=1e-4)
+    with pytest.raises(InvalidProblemError, match="activation must be one of"):
+        bc.moe_quantized(x, indices, weights, *given, kind=kind, activation="mish")
