@@ -645,6 +645,12 @@ from .ops.loss.row_loss import RowLossPlan as RowLossPlan
 from .ops.loss.row_loss_backward import RowLossBackwardArgs as RowLossBackwardArgs
 from .ops.loss.row_loss_backward import RowLossBackwardDescriptor as _RowLossBackwardDescriptor
 from .ops.loss.row_loss_backward import RowLossBackwardPlan as RowLossBackwardPlan
+# ops.moe
+from .ops.moe.router import MoeRouterArgs as MoeRouterArgs
+from .ops.moe.router import MoeRouterDescriptor as _MoeRouterDescriptor
+from .ops.moe.router import MoeRouterPlan as MoeRouterPlan
+from .ops.moe.router_backward import MoeRouterBackwardArgs as MoeRouterBackwardArgs
+from .ops.moe.router_backward import MoeRouterBackwardPlan as MoeRouterBackwardPlan
 # ops.norm
 from .ops.norm.batch_norm_inference import BatchNormInferenceArgs as BatchNormInferenceArgs
 from .ops.norm.batch_norm_inference import BatchNormInferenceDescriptor as _BatchNormInferenceDescriptor
@@ -4830,6 +4836,22 @@ def triplet_margin_with_distance_loss(x: Array, positive: Array, negative: Array
     """max(0, margin + d(x, positive) - d(x, negative)) (torch.nn.functional.triplet_margin_with_distance_loss)."""
 def tvd_loss(x: Array, target: Array, *, axis: int = -1, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """½ Σ |x - target| of probabilities along `axis`: the total variation distance (Wen et al. 2023, for distillation)."""
+# ops.moe
+class MoeRouterDescriptor(_MoeRouterDescriptor):
+    """logits are [tokens, experts], at most 1024 experts, of which each token takes k."""
+    def __init__(self, *, tokens: SupportsIndex, experts: SupportsIndex, k: SupportsIndex, scoring: Literal['softmax', 'sigmoid'] = 'softmax', group_count: SupportsIndex = 1, top_groups: SupportsIndex = 1, group_scoring: Literal['max', 'top2'] = 'max', normalize: bool = False, index_element: DType = ..., element: DType) -> None: ...
+def expert_choice(logits: Array, capacity: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(weights, indices) [experts, capacity]: each expert takes the tokens that want it most (Zhou et al. 2022)."""
+def moe(x: Array, indices: Array, weights: Array, gate_up: Array, down: Array, gate_up_bias: Array | None = None, down_bias: Array | None = None, *, activation: str = 'swiglu', order: str = 'gate_first', capacity: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[t] = Σ_j weights[t, j] down[e] unit(gate_up[e] x[t]), e = indices[t, j]: the experts of each token."""
+def moe_quantized(x: Array, indices: Array, weights: Array, gate_up: Array, down: Array, gate_up_scales: Array | None = None, down_scales: Array | None = None, gate_up_zeros: Array | None = None, down_zeros: Array | None = None, gate_up_bias: Array | None = None, down_bias: Array | None = None, *, kind: FormatKind | str = 'mxfp4', activation: str = 'swiglu', order: str = 'gate_first', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`moe` of experts stored in few bits: gpt-oss's mxfp4, int4 and int8 groups, GGUF's formats, fp8 blocks."""
+def moe_router(logits: Array, bias: Array | None = None, *, tokens: int = ..., experts: int = ..., k: int = ..., scoring: Literal['softmax', 'sigmoid'] = 'softmax', group_count: int = 1, top_groups: int = 1, group_scoring: Literal['max', 'top2'] = 'max', normalize: bool = False, index_element: DType = ..., scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """indices [tokens, k]: each token's experts, best first; weights [tokens, k]: scale times their scores."""
+def moe_router_backward(dweights: Array, logits: Array, indices: Array, *, tokens: int = ..., experts: int = ..., k: int = ..., scoring: Literal['softmax', 'sigmoid'] = 'softmax', group_count: int = 1, top_groups: int = 1, group_scoring: Literal['max', 'top2'] = 'max', normalize: bool = False, index_element: DType = ..., scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dlogits [tokens, experts] of `moe_router`'s weights: the experts chosen are constants."""
+def sinkhorn_normalize(x: Array, iterations: int = 20, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """exp(x) scaled to rows and columns that sum to 1, by turns (Sinkhorn and Knopp 1967); x: [..., n, m]."""
 # ops.norm
 class BatchNormInferenceDescriptor(_BatchNormInferenceDescriptor):
     """As `Planes`. inverse: `running_var` is 1 / sqrt(var + eps), as `channel_norm` returns it, and eps is not read."""
@@ -5090,6 +5112,8 @@ def block_gemm(codes: Array, x: Array, scales: Array | None = None, zeros: Array
     """y = x @ Wᵀ + bias, W a stored matrix in any format of `FormatKind`: weight-only quantised linear layers."""
 def block_gemm_backward(codes: Array, dy: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, *, kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: int | Sequence[int] = ..., m: int = ..., out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy @ W of `BlockGemmPlan`, W unpacked into the workspace and rounded to x's element."""
+def fp8_linear(x: Array, weight: Array, bias: Array | None = None, *, recipe: str = 'tensor', to_element: DType = 'float8_e4m3fn', grad_element: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x Wᵀ + bias by a product of fp8, and so are its gradients: x [..., k], weight [n, k], bias [n], 16 bits."""
 def get_scaled_dot_general_config(mode: str, global_scale: Any = None) -> BlockScaleConfig:
     """The configuration of an operand of `scaled_dot_general` (jax.nn.get_scaled_dot_general_config)."""
 def grouped_block_gemm(codes: Array, x: Array, offsets: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, bias: Array | None = None, *, total: int = ..., experts: int = ..., num_offsets: int | None = ..., kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -1054,6 +1054,13 @@ from baracuda_py import triplet_margin_loss as triplet_margin_loss
 from baracuda_py import triplet_margin_loss_backward as triplet_margin_loss_backward
 from baracuda_py import triplet_margin_with_distance_loss as triplet_margin_with_distance_loss
 from baracuda_py import tvd_loss as tvd_loss
+# ops.moe
+from baracuda_py import expert_choice as expert_choice
+from baracuda_py import moe as moe
+from baracuda_py import moe_quantized as moe_quantized
+from baracuda_py import moe_router as moe_router
+from baracuda_py import moe_router_backward as moe_router_backward
+from baracuda_py import sinkhorn_normalize as sinkhorn_normalize
 # ops.norm
 from baracuda_py import batch_norm as batch_norm
 from baracuda_py import batch_norm_backward_elemt as batch_norm_backward_elemt
@@ -1124,6 +1131,7 @@ from baracuda_py import reduce_window_backward as reduce_window_backward
 from baracuda_py import binary_matmul as binary_matmul
 from baracuda_py import block_gemm as block_gemm
 from baracuda_py import block_gemm_backward as block_gemm_backward
+from baracuda_py import fp8_linear as fp8_linear
 from baracuda_py import grouped_block_gemm as grouped_block_gemm
 from baracuda_py import grouped_block_gemm_backward as grouped_block_gemm_backward
 from baracuda_py import grouped_int_gemm as grouped_int_gemm

@@ -3,6 +3,7 @@
 from .attention import Attention, KVCache
 from .conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from .embedding import Embedding, EmbeddingBag, RotaryEmbedding
+from .fp8 import Fp8Linear, convert_to_fp8, fp8_pays
 from .linear import Linear, SwiGLU
 from .loss import CrossEntropyLoss, FusedLinearCrossEntropyLoss
 from .losses import (
@@ -61,6 +62,7 @@ __all__ = [
     "CrossEntropyLoss",
     "Embedding",
     "EmbeddingBag",
+    "Fp8Linear",
     "FusedLinearCrossEntropyLoss",
     "GRUCell",
     "GaussianNLLLoss",
@@ -91,4 +93,6 @@ __all__ = [
     "SwiGLU",
     "TripletMarginLoss",
     "TripletMarginWithDistanceLoss",
+    "convert_to_fp8",
+    "fp8_pays",
 ]
