@@ -68,6 +68,7 @@ from .expressions.errors import ExpressionError as ExpressionError
 from .expressions.product import FormulaProduct as FormulaProduct
 from .expressions.reduce import FormulaReduction as FormulaReduction
 from .expressions.scan import FormulaScan as FormulaScan
+from .expressions.update import UpdateRule as UpdateRule
 # ops.attention
 from .ops.attention.cache.batch_indices_positions import BatchIndicesPositionsArgs as BatchIndicesPositionsArgs
 from .ops.attention.cache.batch_indices_positions import BatchIndicesPositionsDescriptor as _BatchIndicesPositionsDescriptor
@@ -1120,6 +1121,10 @@ def attention(score: str | Callable[..., Any] | None = None, mask: str | Callabl
     """Attention whose scores a formula changes, and in which a formula says which keys a query sees."""
 def elementwise(formula: str | Callable[..., Any], **defaults: Any) -> Expression:
     """A function of arrays and numbers, element by element, from a formula."""
+def optimizer(rule: str, *, stochastic: str = '', compensation: Mapping[str, str] | None = None, states8bit: Mapping[str, str] | None = None, **defaults: Any) -> UpdateRule:
+    """A step of an optimiser from a formula, for lists of tensors: one launch for all of them, in place."""
+def optimizer_rules() -> dict[str, str]:
+    """The names that `bc.optimizer` takes in the place of a formula, and each rule's source."""
 def product(formula: str | Callable[..., Any], **defaults: Any) -> FormulaProduct:
     """A matrix product whose result goes through a formula before it is written: no array of the product is made."""
 def reduce(formula: str | Callable[..., Any], kind: str | None = None, *, axis: Any = None, keepdims: bool = False, then: str | None = None, correction: int = 1, **defaults: Any) -> FormulaReduction:
