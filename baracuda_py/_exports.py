@@ -46,12 +46,20 @@ _BY_FAMILY = {
     "FormulaScan": "expressions.scan",
     "UpdateRule": "expressions.update",
     "attention": "expressions.attention",
+    "clip_grad_norm_": "expressions.foreach",
+    "clip_grad_value_": "expressions.foreach",
     "elementwise": "expressions.elementwise",
+    "foreach_add": "expressions.foreach",
+    "foreach_axpby": "expressions.foreach",
+    "foreach_lerp": "expressions.foreach",
+    "foreach_mul": "expressions.foreach",
+    "foreach_norm": "expressions.foreach",
     "optimizer": "expressions.update",
     "optimizer_rules": "expressions.update_rules",
     "product": "expressions.product",
     "reduce": "expressions.reduce",
     "scan": "expressions.scan",
+    "unscale_": "expressions.foreach",
     # measure
     "autotune": "measure.tuner",
     # named_plans
@@ -2181,6 +2189,7 @@ _BY_FAMILY = {
     "GlobalNormPlan": "ops.optimizer.global_norm",
     "adam_step": "ops.optimizer.adam_step",
     "global_norm": "ops.optimizer.global_norm",
+    "orthogonalize": "ops.optimizer.orthogonalize",
     # ops.pooling
     "PoolArgs": "ops.pooling.pool",
     "PoolBackwardArgs": "ops.pooling.pool_backward",
