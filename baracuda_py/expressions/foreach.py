@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -119,6 +120,10 @@ def _mapped(text: str, x: Arrays, lists: dict[str, Any], numbers: dict[str, Any]
             out = [empty_like(one) for one in x]
     elif not isinstance(out, (list, tuple)) or len(out) != len(x):
         raise InvalidProblemError(f"out must be a list of {len(x)} arrays, got {shown(out)}")
-    held = {n: list(one) if isinstance(one, (list, tuple)) else one for n, one in lists.items()}
-    _rule(text)(x=x, z=list(out), **held, **numbers, stream=stream, preference=preference)
+    held = {n: list(one) if isinstance(one, (list, tuple)) else one for n, one in {"x": x, **lists}.items()}
+    same = next((n for n, one in held.items() if isinstance(one, list) and all(map(operator.is_, one, out))), None)
+    written = {} if same else {"z": list(out)}
+    _rule(text.replace("z =", f"{same or 'z'} =", 1))(
+        **held, **written, **numbers, stream=stream, preference=preference
+    )
     return list(out)

@@ -43,6 +43,7 @@ from .update_shape import BLOCK, SCALE, UpdateShape
 
 E = ElementKind
 CHUNK = 8192  # elements a block updates
+CODED_CHUNK = 32768  # and where it makes tables of codes first
 THREADS = 256
 _ROOM = 4000  # bytes of the parameter struct
 _MOST = 128  # tensors a launch
@@ -159,6 +160,8 @@ class UpdateDescriptor(MadeDescriptor):
 
     made_for: UpdateShape
     shapes: tuple[tuple[int, ...], ...]
+    blocks: Any
+    singles: Any
 
     def validate(self) -> None:
         for name, kind in zip(self.made_for.lists, self.kind.elements, strict=True):
@@ -166,12 +169,12 @@ class UpdateDescriptor(MadeDescriptor):
                 raise InvalidProblemError(f"{name} has codes of 8 bits, so its element must be uint8, got {kind}")
             if name not in self.made_for.codes and not kind.is_float:
                 raise InvalidProblemError(f"{name} must be float32, float64, float16 or bfloat16, got {kind}")
-        if any(self.made_for.singles and one for one in getattr(self, "singles", ())):
-            raise InvalidProblemError(f"{', '.join(self.made_for.singles)} must have 0-d arrays, got {self.singles}")  # type: ignore[attr-defined]
+        if self.made_for.singles and any(self.singles):
+            raise InvalidProblemError(f"{', '.join(self.made_for.singles)} must have 0-d arrays, got {self.singles}")
         if self.made_for.coded and E.F64 in self.kind.elements:
             raise InvalidProblemError("states of 8 bits stand beside float32, float16 and bfloat16, got float64")
         if self.made_for.coded and self.blocks != tuple(_blocks(one) for one in self.shapes):
-            raise InvalidProblemError(f"scales have one element for {BLOCK} of their tensor, got {self.blocks}")  # type: ignore[attr-defined]
+            raise InvalidProblemError(f"scales have one element for {BLOCK} of their tensor, got {self.blocks}")
 
     @property
     def kind(self) -> Signature:
@@ -256,14 +259,18 @@ def capacity_of(shape: UpdateShape) -> int:
     return int(min(_MOST, (_ROOM - 16 * (len(shape.scalars) + 3)) // each))
 
 
+def _chunk(shape: UpdateShape) -> int:
+    return CODED_CHUNK if shape.coded else CHUNK
+
+
 def _kernels(shape: UpdateShape) -> tuple[Kernel, ...]:
-    n, count = capacity_of(shape), len(shape.lists)
+    n, count, chunk = capacity_of(shape), len(shape.lists), _chunk(shape)
     drawn, one = ({"begin": f"i64[{n}]"}, {"begin": "i64"}) if shape.stochastic else ({}, {})
     params = Params(
         "UpdateParams", **_fields(shape, n), sizes=f"i64[{n}]", **drawn, first=f"i32[{n}]", count="i32",
     )  # fmt: skip
     flat = Kernel(
-        "update", f"update<Lists, {THREADS}, {CHUNK}>", params, {}, THREADS, 2 if count + len(shape.codes) < 7 else 0
+        "update", f"update<Lists, {THREADS}, {chunk}>", params, {}, THREADS, 2 if count + len(shape.codes) < 7 else 0
     )
     if shape.coded:
         return (flat,)
@@ -277,7 +284,7 @@ def _kernels(shape: UpdateShape) -> tuple[Kernel, ...]:
 def _geometry(shape: UpdateShape, p: Problem) -> Geometry | str:
     views = {n: p.views[n] for n in shape.whole}
     lead = views[shape.whole[0]]
-    counts = chunk_counts([view.size for view in lead], CHUNK)
+    counts = chunk_counts([view.size for view in lead], _chunk(shape))
     ordered = bool(shape.coded or shape.stochastic)  # whether the number of an element in its tensor is looked at
     begins = [0]
     for view in lead:

@@ -27,7 +27,7 @@ class _Own(ByRule, torch.optim.Optimizer):  # type: ignore[misc]
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         for group in self.param_groups:
-            for name, value in self.defaults.items():  # type: ignore[attr-defined]
+            for name, value in self.defaults.items():
                 group.setdefault(name, value)
 
 
