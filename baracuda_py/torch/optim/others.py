@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...core.errors import InvalidProblemError
-from ...expressions.foreach import foreach_norm
 from ...expressions.update import UpdateRule
+from ...ops.optimizer.foreach import foreach_norm
 from ..untyped import torch
 from .by_rule import ByRule, at_least, rule
 

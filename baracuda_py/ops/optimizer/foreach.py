@@ -6,16 +6,16 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from ..calls.exported import exported
-from ..core import Array
-from ..core.checked import shown
-from ..core.errors import InvalidProblemError
-from ..core.memo import memo
-from ..core.outputs import beside
-from ..ops.layout.creation import empty_like
-from ..ops.optimizer.global_norm import global_norm
-from .elementwise import elementwise
-from .update import UpdateRule, optimizer
+from ...calls.exported import exported
+from ...core import Array
+from ...core.checked import shown
+from ...core.errors import InvalidProblemError
+from ...core.memo import memo
+from ...core.outputs import beside
+from ...expressions.elementwise import elementwise
+from ...expressions.update import UpdateRule, optimizer
+from ..layout.creation import empty_like
+from .global_norm import global_norm
 
 Arrays = Sequence[Array]
 
