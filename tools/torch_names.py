@@ -36,7 +36,7 @@ NO_FUNCTION = ("Identity",)  # whose name is of another function
 OPTIMISERS = {
     "Adam": "adam_step", "AdamW": "adam_step",
     **dict.fromkeys(
-        ("ASGD", "SGD", "Adadelta", "Adagrad", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop"), "optimizer"
+        ("ASGD", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop"), "optimizer"
     ),
     "Muon": "orthogonalize",
 }  # fmt: skip

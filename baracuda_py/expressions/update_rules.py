@@ -175,6 +175,10 @@ RULES: Mapping[str, Rule] = {
         {"nesterov": True}, {"beta": 0.95},
     ),
     "muon_step": Rule("Jordan et al. 2024", _always("p = p * (1 - lr * weight_decay) - rate * u"), {}, {}),
+    "adafactor_step": Rule(
+        "Shazeer, Stern 2018: rate is a list of 0-d arrays, u the direction",
+        _always("p = p * (1 - decay) - rate * u"), {}, {"decay": 0.0},
+    ),
     "lars": Rule(
         "You, Gitman, Ginsburg 2017: trust is a list of 0-d arrays",
         _always("m = beta * m + trust * (g + weight_decay * p)", "p = p - lr * m"), {},

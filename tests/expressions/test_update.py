@@ -103,8 +103,9 @@ def test_every_rule_runs_and_moves_what_it_writes(name: str) -> None:
         if word in held or word in made.defaults:
             continue
         numbers = {"t": 2, "mu_product": 0.9, "c": 0.5, "eta": 0.1, "mu": 0.5, "n": 3, "rate": 0.1, "lr": 0.1}
-        shapes = [(), ()] if word == "trust" else [(3,), (2, 2)]
-        held[word] = numbers[word] if word in numbers else [np.asarray(np.abs(x) + 0.1) for x in lists(shapes, seed=i)]
+        shapes = [(), ()] if word in ("trust", "rate") and name != "muon_step" else [(3,), (2, 2)]
+        arrays = [np.asarray(np.abs(x) + 0.1) for x in lists(shapes, seed=i)]
+        held[word] = numbers[word] if word in numbers and shapes[0] else arrays
     before = {n: [x.copy() for x in held[n]] for n in made.written}
     made(**held)
     for n in made.written:

@@ -33,12 +33,21 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("Rprop", {"lr": 0.1, "step_sizes": (0.01, 1.0)}),
     ("ASGD", {"weight_decay": 0.1, "t0": 5, "lambd": 0.1}),
 ]
+OPTIONS += [
+    ("Adafactor", {"weight_decay": 0.1, "maximize": True}),
+    ("Adafactor", {"lr": 0.1, "d": 1.5, "beta2_decay": -0.5, "eps": (1e-4, 1e-2)}),
+]
 NAMES = sorted({name for name, _ in OPTIONS})
 
 
 def parameters(dtype: Any = torch.float64, shapes: Any = SHAPES) -> list[Any]:
     generator = torch.Generator().manual_seed(0)
     return [torch.nn.Parameter(torch.randn(s, generator=generator, dtype=torch.float64).to(dtype)) for s in shapes]
+
+
+def of(name: str) -> Any:
+    """torch's Adafactor divides by the size of a tensor."""
+    return SHAPES[:-1] if name == "Adafactor" else SHAPES
 
 
 def walked(optimizer: Any, steps: int = 20, seed: int = 1) -> list[Any]:
@@ -53,7 +62,7 @@ def walked(optimizer: Any, steps: int = 20, seed: int = 1) -> list[Any]:
 
 @pytest.mark.parametrize(("name", "given"), OPTIONS, ids=str)
 def test_twenty_steps_are_those_of_torch(name: str, given: dict[str, Any]) -> None:
-    ours, theirs = (getattr(m, name)(parameters(), **given) for m in (optim, torch.optim))
+    ours, theirs = (getattr(m, name)(parameters(shapes=of(name)), **given) for m in (optim, torch.optim))
     torch.testing.assert_close(walked(ours), walked(theirs), rtol=1e-12, atol=1e-12)
     a, b = ours.state_dict(), theirs.state_dict()
     assert [sorted(s) for s in a["state"].values()] == [sorted(s) for s in b["state"].values()]
@@ -62,7 +71,7 @@ def test_twenty_steps_are_those_of_torch(name: str, given: dict[str, Any]) -> No
 
 @pytest.mark.parametrize(("name", "given"), OPTIONS, ids=str)
 def test_float32(name: str, given: dict[str, Any]) -> None:
-    ours, theirs = (getattr(m, name)(parameters(torch.float32), **given) for m in (optim, torch.optim))
+    ours, theirs = (getattr(m, name)(parameters(torch.float32, of(name)), **given) for m in (optim, torch.optim))
     loose = (
         {"rtol": 1e-3, "atol": 1e-4} if name == "RMSprop" else {"rtol": 2e-5, "atol": 2e-6}
     )  # a difference of squares
@@ -73,7 +82,7 @@ def test_float32(name: str, given: dict[str, Any]) -> None:
 def test_either_loads_the_other(name: str) -> None:
     given = next(g for n, g in OPTIONS if n == name)
     for first, second in ((optim, torch.optim), (torch.optim, optim)):
-        begun = getattr(first, name)(parameters(), **given)
+        begun = getattr(first, name)(parameters(shapes=of(name)), **given)
         walked(begun, 3)
         other = getattr(second, name)([torch.nn.Parameter(p.detach().clone()) for p in begun.param_groups[0]["params"]])
         other.load_state_dict(copy.deepcopy(begun.state_dict()))
