@@ -4975,7 +4975,7 @@ def global_norm(tensors: Sequence[Array], *, shapes: Sequence[Sequence[int]] = .
 def orthogonalize(x: Array, steps: int = 5, coefficients: Any = ..., *, element: Any = 'bfloat16', eps: float = 1e-07, stream: Any = None, preference: Any = None) -> Array:
     """U Vᵀ of x = U Σ Vᵀ, nearly: the step of Muon (Jordan et al. 2024), for matrices [*batch, m, n] at once."""
 def unscale_(grads: Arrays, scale: Any, *, stream: Any = None, preference: Any = None) -> Array:
-    """Divide gradients of one element by a loss scale, in place; gives found_inf, 1.0 where one is NaN or infinite, else 0.0."""
+    """Divide gradients of one element by a loss scale, in place; gives found_inf: 1.0 beside NaN or infinity, else 0.0."""
 # ops.pooling
 class PoolBackwardDescriptor(_PoolBackwardDescriptor):
     """The forward's fields."""

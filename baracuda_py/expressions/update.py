@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from ..calls.exported import exported
 from ..calls.functional import functional
 from ..core.arrays import read
 from ..core.checked import shown
 from ..core.element import HALVES
 from ..core.errors import InvalidProblemError
+from ..core.keywords import near
 from ..interop.dynamo import FORMULA, uncompiled
 from .calls import Call, by_names
 from .formula import Formula
@@ -53,6 +56,10 @@ def optimizer(
     states8bit: {"m": "signed", "v": "unsigned"}: lists of uint8 codes with a list of scales beside each, `m_scale`, of
     one float32 for 256 elements (Dettmers et al. 2022, the dynamic map); states begin as zeros of both.
     """
+    if isinstance(rule, str) and rule.isidentifier() and rule not in RULES:
+        close = near(rule, tuple(RULES))
+        hint = f"did you mean {' or '.join(close)}?" if close else "optimizer_rules() has them"
+        raise InvalidProblemError(f"there is no rule {shown(rule)}; {hint}")
     if rule in RULES:
         rule, defaults = rule_text(rule, defaults)
     return UpdateRule(
@@ -145,7 +152,7 @@ class UpdateRule(Call):
 
     def _number_roles(self, lists: Mapping[str, Any], numbers: Mapping[str, Any]) -> dict[str, str]:
         marked = tuple(numbers.values())
-        roles = iter(super().roles((_Some, *marked))[1:])
+        roles = iter(super().roles((_SOME, *marked))[1:])
         return {n: ARRAY if n in lists else next(roles) for n in self.inputs}
 
     def _shape(self, roles: Roles, elements: tuple[Any, ...], singles: tuple[str, ...] = ()) -> UpdateShape:
@@ -185,28 +192,30 @@ class UpdateRule(Call):
         return f"optimizer({self.text!r})"
 
 
-class _Some:
-    """Stands for the lists where roles of numbers are found."""
-
-    ndim = 1
+_SOME = np.zeros(1, np.float32)
+"""Stands for the lists where roles of numbers are found."""
 
 
 def _singles(lists: Mapping[str, Sequence[Any]], written: Sequence[str]) -> tuple[str, ...]:
     """The lists of one number a tensor: 0-d arrays beside tensors that have axes."""
-    if not any(x.ndim for x in lists[written[0]]):
+    if not any(_rank(x) for x in lists[written[0]]):
         return ()
-    return tuple(n for n, one in lists.items() if n not in written and not any(x.ndim for x in one))
+    return tuple(n for n, one in lists.items() if n not in written and not any(map(_rank, one)))
+
+
+def _rank(x: Any) -> int:
+    return len(getattr(x, "shape", ()))
 
 
 def _alike(lists: Mapping[str, Sequence[Any]], count: int) -> list[list[int]]:
     """The places whose tensors have the same elements in all lists."""
     if not count:
         return []
-    if all(len({x.dtype for x in one}) == 1 for one in lists.values()):
+    if all(len({getattr(x, "dtype", None) for x in one}) == 1 for one in lists.values()):
         return [list(range(count))]
     found: dict[Any, list[int]] = {}
     for i in range(count):
-        found.setdefault(tuple(str(one[i].dtype) for one in lists.values()), []).append(i)
+        found.setdefault(tuple(str(getattr(one[i], "dtype", None)) for one in lists.values()), []).append(i)
     return list(found.values())
 
 

@@ -207,6 +207,13 @@ def test_what_is_refused() -> None:
         rule([np.ones(2), np.ones(2)], [np.ones(2)], lr=0.1)
     with pytest.raises(InvalidProblemError, match="shape"):
         rule([np.ones(2)], [np.ones(3)], lr=0.1)
+    with pytest.raises(InvalidProblemError, match=r"p\[0\] must be an array"):
+        rule([[1.0]], [np.ones(1)], lr=0.1)
+    with pytest.raises(InvalidProblemError, match="did you mean adam"):
+        bc.optimizer("adamz")
+    same = np.ones(4)
+    with pytest.raises(InvalidProblemError, match="overlaps"):
+        rule([same[:3]], [same[1:]], lr=0.1)
     with pytest.raises(InvalidProblemError, match="needs lr"):
         rule([np.ones(2)], [np.ones(2)])
     with pytest.raises(BaracudaError):

@@ -86,7 +86,7 @@ def clip_grad_norm_(grads: Arrays, max_norm: Any, *, stream: Any = None, prefere
 
 @exported
 def unscale_(grads: Arrays, scale: Any, *, stream: Any = None, preference: Any = None) -> Array:
-    """Divide gradients of one element by a loss scale, in place; gives found_inf, 1.0 where one is NaN or infinite, else 0.0.
+    """Divide gradients of one element by a loss scale, in place; gives found_inf: 1.0 beside NaN or infinity, else 0.0.
 
     As torch's GradScaler does (torch._amp_foreach_non_finite_check_and_unscale_, which takes 1 / scale): found_inf goes
     to an optimizer's `found_inf`, which then writes nothing. scale: a number or a 0-d array.
