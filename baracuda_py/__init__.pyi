@@ -68,6 +68,7 @@ from .expressions.errors import ExpressionError as ExpressionError
 from .expressions.product import FormulaProduct as FormulaProduct
 from .expressions.reduce import FormulaReduction as FormulaReduction
 from .expressions.scan import FormulaScan as FormulaScan
+from .expressions.update import UpdateRule as UpdateRule
 # ops.attention
 from .ops.attention.cache.batch_indices_positions import BatchIndicesPositionsArgs as BatchIndicesPositionsArgs
 from .ops.attention.cache.batch_indices_positions import BatchIndicesPositionsDescriptor as _BatchIndicesPositionsDescriptor
@@ -1126,6 +1127,10 @@ def attention(score: str | Callable[..., Any] | None = None, mask: str | Callabl
     """Attention whose scores a formula changes, and in which a formula says which keys a query sees."""
 def elementwise(formula: str | Callable[..., Any], **defaults: Any) -> Expression:
     """A function of arrays and numbers, element by element, from a formula."""
+def optimizer(rule: str, *, stochastic: str = '', compensation: Mapping[str, str] | None = None, states8bit: Mapping[str, str] | None = None, **defaults: Any) -> UpdateRule:
+    """A step of an optimiser from a formula, for lists of tensors: one launch for all of them, in place."""
+def optimizer_rules() -> dict[str, str]:
+    """The names that `bc.optimizer` takes in the place of a formula, and each rule's source."""
 def product(formula: str | Callable[..., Any], **defaults: Any) -> FormulaProduct:
     """A matrix product whose result goes through a formula before it is written: no array of the product is made."""
 def reduce(formula: str | Callable[..., Any], kind: str | None = None, *, axis: Any = None, keepdims: bool = False, then: str | None = None, correction: int = 1, **defaults: Any) -> FormulaReduction:
@@ -4973,8 +4978,26 @@ class GlobalNormDescriptor(_GlobalNormDescriptor):
     def __init__(self, *, shapes: Sequence[Sequence[SupportsIndex]], element: DType) -> None: ...
 def adam_step(params: Sequence[Array], grads: Sequence[Array], exp_avg: Sequence[Array], exp_avg_sq: Sequence[Array], params_copy: Sequence[Array] | None = None, *, shapes: Sequence[Sequence[int]] = ..., mode: Literal['adamw', 'adam'] = 'adamw', beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-08, weight_decay: float | None = None, grad_element: DType | None = None, copy_element: DType | None = None, lr: Scalar = 0.001, step: Scalar, grad_scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[list[Array], list[Array], list[Array], list[Array]]:
     """One step t of Adam over lists of tensors, in place (torch.optim.AdamW, torch.optim.Adam)."""
+def clip_grad_norm_(grads: Arrays, max_norm: Any, *, stream: Any = None, preference: Any = None) -> Array:
+    """Scale gradients of one element so that their norm, as one vector, is at most max_norm, in place; gives the norm."""
+def clip_grad_value_(grads: Arrays, clip_value: float, *, stream: Any = None, preference: Any = None) -> list[Array]:
+    """Cut gradients to [-clip_value, clip_value], in place (torch.nn.utils.clip_grad_value_). NaN stays NaN."""
+def foreach_add(x: Arrays, y: Any, *, alpha: Any = 1.0, out: Any = None, stream: Any = None, preference: Any = None) -> list[Array]:
+    """x[i] + alpha · y[i] for lists of arrays (torch._foreach_add); y may be a number, too. out may be x, in place."""
+def foreach_axpby(x: Arrays, y: Arrays, alpha: Any = 1.0, beta: Any = 1.0, *, out: Any = None, stream: Any = None, preference: Any = None) -> list[Array]:
+    """alpha · x[i] + beta · y[i] for lists of arrays (apex's multi_tensor_axpby). out may be x or y, in place."""
+def foreach_lerp(x: Arrays, y: Arrays, weight: Any, *, out: Any = None, stream: Any = None, preference: Any = None) -> list[Array]:
+    """x[i] + weight · (y[i] - x[i]) for lists of arrays (torch._foreach_lerp): averages of weights. out may be x."""
+def foreach_mul(x: Arrays, y: Any, *, out: Any = None, stream: Any = None, preference: Any = None) -> list[Array]:
+    """x[i] · y[i] for lists of arrays (torch._foreach_mul)."""
+def foreach_norm(x: Arrays, *, stream: Any = None, preference: Any = None) -> list[Array]:
+    """The 2-norm of each array, 0-d in float32 (float64 of float64) (torch._foreach_norm). Two launches an array."""
 def global_norm(tensors: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., max_norm: Scalar = 1.0, return_clip_factor: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """norm = sqrt(Σ over all tensors of x²); clip_factor = min(1, max_norm / (norm + 1e-6))."""
+def orthogonalize(x: Array, steps: int = 5, coefficients: Any = ..., *, element: Any = 'bfloat16', eps: float = 1e-07, stream: Any = None, preference: Any = None) -> Array:
+    """U Vᵀ of x = U Σ Vᵀ, nearly: the step of Muon (Jordan et al. 2024), for matrices [*batch, m, n] at once."""
+def unscale_(grads: Arrays, scale: Any, *, stream: Any = None, preference: Any = None) -> Array:
+    """Divide gradients of one element by a loss scale, in place; gives found_inf: 1.0 beside NaN or infinity, else 0.0."""
 # ops.pooling
 class PoolBackwardDescriptor(_PoolBackwardDescriptor):
     """The forward's fields."""
