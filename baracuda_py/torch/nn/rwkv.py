@@ -11,6 +11,7 @@ from ...core.checked import shown
 from ...core.errors import InvalidProblemError
 from ..untyped import torch
 from .linear import Linear
+from .mamba import wide
 from .norm import GroupNorm
 from .recurrent_cache import Gated, divided
 
@@ -109,14 +110,15 @@ class RWKV7Attention(Gated):
             bct.addcmul(x, change, getattr(self, name)) for name in ("x_r", "x_w", "x_k", "x_v", "x_a", "x_g")
         )
         r, k, v = self.r_proj(xr), self.k_proj(xk), self.v_proj(xv)
-        w = -math.exp(-0.5) * bct.sigmoid(self.w_lora(xw))
+        acc = wide(x.dtype)
+        w = -math.exp(-0.5) * bct.sigmoid(self.w_lora(xw).to(acc))
         if self.layer_idx == 0:
             held["v_first"] = v
         else:
             v = bct.lerp(v, held["v_first"], bct.sigmoid(self.v_lora(xv)))
         a, g = bct.sigmoid(self.a_lora(xa)), self.g_lora(xg)
         heads = (self.num_heads, self.head_dim)
-        kk = bct.normalize((k * self.k_k).unflatten(-1, heads), axis=-1)
+        kk = bct.normalize((k * self.k_k).to(acc).unflatten(-1, heads), axis=-1).to(x.dtype)
         k = k * (1 + (a - 1) * self.k_a)
         r, w, k, a = (one.unflatten(-1, heads) for one in (r, w, k, a))
         v = v.unflatten(-1, (self.num_heads, self.head_v_dim))
