@@ -24,6 +24,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import gpt_host  # noqa: F401  (before NumPy)
 import numpy as np
 import torch
 from gpt_data import Corpus, load

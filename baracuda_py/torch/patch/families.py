@@ -37,7 +37,7 @@ class Family:
     attends: bool = True
 
 
-def _family(classes: Mapping[str, Piece], rotary: Rotary = HALVES, **others: Rotary | Recurrence) -> Family:
+def _family(classes: Mapping[str, Piece], rotary: Rotary = HALVES, /, **others: Rotary | Recurrence) -> Family:
     return Family(classes, {TURN: rotary, **others})
 
 

@@ -137,13 +137,13 @@ def _duality(original: Function) -> Function:
                 hidden_states, dt, A, B, C, chunk_size, D, dt_bias, initial_states, dt_softplus, dt_limit,
                 return_final_states, **given,
             )  # fmt: skip
-        acc = _wide(hidden_states)
+        acc, (low, high) = _wide(hidden_states), dt_limit
         A, D, dt_bias, initial_states = (
             None if one is None else one.to(acc) for one in (A, D, dt_bias, initial_states)
         )
         return bct.mamba2_ssd(
             _dense(hidden_states), dt, A, _dense(B), _dense(C), D=D, dt_bias=dt_bias, initial_states=initial_states,
-            dt_softplus=dt_softplus, dt_limit=None if tuple(dt_limit) == (0.0, math.inf) else tuple(dt_limit),
+            dt_softplus=dt_softplus, dt_limit=None if dt_softplus and low <= 0.0 and high == math.inf else (low, high),
             return_final_states=return_final_states, **bounds,
         )  # fmt: skip
 
