@@ -171,6 +171,24 @@ def test_bounds_keep_sequences_apart() -> None:
     close(found.logits, wanted, "bounds")
 
 
+@pytest.mark.parametrize("name", ["MambaForCausalLM", "Mamba2ForCausalLM", "Qwen3NextForCausalLM"])
+def test_numbers_of_sequences_alone_are_refused(name: str) -> None:
+    """As the model as it was does, and not ignored by one of its functions."""
+    family = BY_NAME[name].family
+    own = next(n for n in FILES[family] if n not in ("causal_conv1d_fn", "causal_conv1d_update"))
+    index, convolution = torch.zeros(1, 5, dtype=torch.int32), both(family, "causal_conv1d_fn")[0]
+    if family == "mamba":
+        with pytest.raises(ValueError, match="packed"):
+            convolution(drawn(1, 6, 5), drawn(6, 4), seq_idx=index)
+        return
+    assert convolution(drawn(1, 6, 5), drawn(6, 4), seq_idx=index).shape == (1, 6, 5)
+    given = [drawn(1, 5, 2, 4), drawn(1, 5, 2), -drawn(2).abs(), drawn(1, 5, 2, 3), drawn(1, 5, 2, 3), 4]
+    if family == "qwen3_next":
+        given = [drawn(1, 5, 2, 4), drawn(1, 5, 2, 4), drawn(1, 5, 2, 3), -drawn(1, 5, 2).abs(), drawn(1, 5, 2)]
+    with pytest.raises(ValueError, match="packed"):
+        both(family, own)[0](*given, seq_idx=index)
+
+
 def test_a_file_that_has_other_names() -> None:
     """Every function that is known is there in this version of transformers."""
     for family, functions in FILES.items():

@@ -2,7 +2,8 @@
 
 Short convolutions, selective scans, state-space duality and delta rules, over sequences and a step at a time over the
 states of a cache, which move on in place. Like rotary positions they are names of a file and not of a module; what
-ours does not take goes to the original. Sequences of one row are kept apart by seq_idx or cu_seq_lens_q.
+ours does not take goes to the original. cu_seq_lens_q keeps the sequences of one row apart, but in Mamba's scan, whose
+function has no bounds; seq_idx alone is refused as transformers' own functions refuse it.
 """
 
 from __future__ import annotations
@@ -60,15 +61,17 @@ def _bounds(x: Any, given: dict[str, Any]) -> dict[str, Any]:
     return {} if found is None or x.shape[0] != 1 else {"cu_seqlens": found.to(torch.int32)}
 
 
-def _convolution(original: Function) -> Function:
-    """Of [batch, channels, steps]."""
+def _convolution(original: Function, *, packs: bool = True) -> Function:
+    """Of [batch, channels, steps]. packs: what follows keeps the sequences of a row apart, too."""
 
     def causal_conv1d_fn(
         hidden_states: Any, weight: Any, bias: Any = None, activation: Any = None, **given: Any
     ) -> Any:
         if activation not in ACTIVATIONS or not 2 <= weight.shape[1] <= 8 or not _alike(hidden_states, weight, bias):
             return original(hidden_states, weight, bias, activation, **given)
-        index, bounds = given.get("seq_idx"), _bounds(hidden_states, given)
+        index, bounds = given.get("seq_idx"), _bounds(hidden_states, given) if packs else {}
+        if index is not None and not packs:
+            return original(hidden_states, weight, bias, activation, **given)
         apart = bounds if index is None else {"seq_idx": index.to(torch.int32)}
         return bct.causal_conv1d(hidden_states, weight, bias, activation=activation, **apart)
 
@@ -181,7 +184,8 @@ def _delta_rule(function: str, *, step: bool) -> Callable[[Function], Function]:
             query: Any, key: Any, value: Any, g: Any, beta: Any, *places: Any, initial_state: Any = None,
             output_final_state: bool = False, use_qk_l2norm_in_kernel: bool = False, **given: Any,
         ) -> Any:  # fmt: skip
-            if places or not _alike(query, key, value):
+            unserved = given.get("seq_idx") is not None and not _bounds(query, given)
+            if places or unserved or not _alike(query, key, value):
                 return original(
                     query, key, value, g, beta, *places, initial_state=initial_state,
                     output_final_state=output_final_state, use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel, **given,
@@ -205,7 +209,8 @@ CONVOLUTIONS = {
     "causal_conv1d_update": Recurrence("causal_conv1d_update", _convolution_step),
 }
 MAMBA = {
-    **CONVOLUTIONS, "mamba_selective_scan": Recurrence("selective_scan", _scan),
+    **CONVOLUTIONS, "causal_conv1d_fn": Recurrence("causal_conv1d", functools.partial(_convolution, packs=False)),
+    "mamba_selective_scan": Recurrence("selective_scan", _scan),
     "mamba_selective_state_update": Recurrence("selective_state_update", _scan_step),
 }  # fmt: skip
 MAMBA2 = {
