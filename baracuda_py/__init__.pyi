@@ -63,6 +63,7 @@ from .core.tensor import TensorRef as TensorRef
 # expressions
 from .expressions.attention import FormulaAttention as FormulaAttention
 from .expressions.block_masks import BlockMask as BlockMask
+from .expressions.conv_product import FormulaConv as FormulaConv
 from .expressions.elementwise import Expression as Expression
 from .expressions.errors import ExpressionError as ExpressionError
 from .expressions.product import FormulaProduct as FormulaProduct
@@ -1118,6 +1119,8 @@ def warm(plans: Any = None, targets: Any = None, *, workers: int | None = None, 
 # expressions
 def attention(score: str | Callable[..., Any] | None = None, mask: str | Callable[..., Any] | None = None, **defaults: Any) -> FormulaAttention:
     """Attention whose scores a formula changes, and in which a formula says which keys a query sees."""
+def conv_formula(formula: str | Callable[..., Any], **defaults: Any) -> FormulaConv:
+    """A convolution whose result goes through a formula before it is written: no array of the sums is made."""
 def elementwise(formula: str | Callable[..., Any], **defaults: Any) -> Expression:
     """A function of arrays and numbers, element by element, from a formula."""
 def product(formula: str | Callable[..., Any], **defaults: Any) -> FormulaProduct:
