@@ -44,7 +44,7 @@ class EmbeddedInConv(Embedded):
         rank, shape = len(p.desc.kernel_size), p.desc.out_shape
         operands = [p.views[name].broadcast_to(shape) for name in self.arrays]
         fields = [field_of("y", view, rank, conv.cols) for view in (p.y, *operands)]
-        pieces = [_in_pieces(f, conv, depthwise) for f in fields]
+        pieces = [in_pieces(f, conv, depthwise) for f in fields]
         return {
             **{f"o{i}": name for i, name in enumerate(self.arrays)},
             **{f"s{i}_ptr": name for i, name in enumerate(self.numbers)},
@@ -53,7 +53,7 @@ class EmbeddedInConv(Embedded):
         }  # fmt: skip
 
 
-def _in_pieces(field: Field, conv: Convolution, depthwise: bool) -> bool:
+def in_pieces(field: Field, conv: Convolution, depthwise: bool) -> bool:
     """Whether a thread's outputs lie together in aligned pieces: those of a group, or neighbouring groups."""
     each, extents = _NEIGHBOURS, (conv.batch, conv.groups, *conv.out_extent)
     if depthwise:
