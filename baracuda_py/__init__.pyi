@@ -242,6 +242,9 @@ from .ops.conv.quantized_conv import QuantizedConvArgs as QuantizedConvArgs
 from .ops.conv.quantized_conv import QuantizedConvDescriptor as _QuantizedConvDescriptor
 from .ops.conv.quantized_conv import QuantizedConvKind as QuantizedConvKind
 from .ops.conv.quantized_conv import QuantizedConvPlan as QuantizedConvPlan
+from .ops.conv.scaled_conv import ScaledConvArgs as ScaledConvArgs
+from .ops.conv.scaled_conv import ScaledConvDescriptor as _ScaledConvDescriptor
+from .ops.conv.scaled_conv import ScaledConvPlan as ScaledConvPlan
 # ops.elementwise
 from .ops.elementwise.affine import AffineArgs as AffineArgs
 from .ops.elementwise.affine import AffineDescriptor as _AffineDescriptor
@@ -2305,6 +2308,9 @@ class ConvDescriptor(_ConvDescriptor):
 class QuantizedConvDescriptor(_QuantizedConvDescriptor):
     """As `ConvDescriptor`: x has `element`, w `w_element`, int8 or uint8 each; activation: none or relu."""
     def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], filter_shape: SupportsIndex | Sequence[SupportsIndex], stride: SupportsIndex | Sequence[SupportsIndex] = 1, padding: SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, input_dilation: SupportsIndex | Sequence[SupportsIndex] = 1, groups: SupportsIndex = 1, transposed: bool = False, activation: Literal['none', 'relu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', element: DType, kind: QuantizedConvKind | str, out_element: DType | None = None, bias_element: DType | None = None, w_element: DType | None = None) -> None: ...
+class ScaledConvDescriptor(_ScaledConvDescriptor):
+    """As `ConvDescriptor`: x has `element`, w `w_element`, float8_e4m3fn or float8_e5m2 each, y `out_element`."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], filter_shape: SupportsIndex | Sequence[SupportsIndex], stride: SupportsIndex | Sequence[SupportsIndex] = 1, padding: SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, input_dilation: SupportsIndex | Sequence[SupportsIndex] = 1, groups: SupportsIndex = 1, transposed: bool = False, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', element: DType, out_element: DType = ..., w_element: DType | None = None) -> None: ...
 def conv(lhs: Array, rhs: Array, window_strides: Any, padding: int | Sequence[int | Sequence[int]], *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`conv_general_dilated` of lhs [batch, channels, …] and rhs [outputs, channels, …] (jax.lax.conv)."""
 def conv1d(x: Array, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, groups: int = 1, *, activation: str | None = None, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
@@ -2348,6 +2354,8 @@ def qlinear_conv(x: Array, x_scale: Array, x_zero_point: Array | None, w: Array,
     """A convolution of numbers scale · (integer - zero point), in 8 bits again (ONNX QLinearConv)."""
 def quantized_conv(x: Array, w: Array, scale_x: Array | None = None, scale_w: Array | None = None, zero_x: Array | None = None, zero_w: Array | None = None, bias: Array | None = None, scale_y: Array | None = None, zero_y: Array | None = None, *, shape: int | Sequence[int] = ..., filter_shape: int | Sequence[int] = ..., stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, input_dilation: int | Sequence[int] = 1, groups: int = 1, transposed: bool = False, activation: Literal['none', 'relu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', kind: QuantizedConvKind | str = ..., out_element: DType | None = None, bias_element: DType | None = None, w_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = act(scale_x · scale_w[o] · (Σ (x̂ - zero_x) (w - zero_w[o]) + bias[o])) of int8 and uint8 (ONNX QLinearConv)."""
+def scaled_conv(x: Array, w: Array, scale_x: Array | None = None, scale_w: Array | None = None, bias: Array | None = None, scale_y: Array | None = None, *, shape: int | Sequence[int] = ..., filter_shape: int | Sequence[int] = ..., stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, input_dilation: int | Sequence[int] = 1, groups: int = 1, transposed: bool = False, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', out_element: DType = ..., w_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = scale_y · act(scale_x · scale_w[o] · Σ x̂ w + bias[o]) of fp8, what `Fp8GemmPlan` is of matrices."""
 def standardize_weight(weight: Array, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The filter of each output without its mean and over its deviation (weight standardisation, Qiao et al. 2019)."""
 # ops.elementwise

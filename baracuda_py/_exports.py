@@ -622,6 +622,9 @@ _BY_FAMILY = {
     "QuantizedConvDescriptor": "ops.conv.quantized_conv",
     "QuantizedConvKind": "ops.conv.quantized_conv",
     "QuantizedConvPlan": "ops.conv.quantized_conv",
+    "ScaledConvArgs": "ops.conv.scaled_conv",
+    "ScaledConvDescriptor": "ops.conv.scaled_conv",
+    "ScaledConvPlan": "ops.conv.scaled_conv",
     "conv": "ops.conv.dilated",
     "conv1d": "ops.conv.functions",
     "conv2d": "ops.conv.functions",
@@ -642,6 +645,7 @@ _BY_FAMILY = {
     "fold_batch_norm": "ops.conv.weights",
     "qlinear_conv": "ops.conv.quantized_functions",
     "quantized_conv": "ops.conv.quantized_conv",
+    "scaled_conv": "ops.conv.scaled_conv",
     "standardize_weight": "ops.conv.weights",
     # ops.elementwise
     "AffineArgs": "ops.elementwise.affine",

@@ -100,6 +100,7 @@ from baracuda_py import convolution as convolution
 from baracuda_py import fold_batch_norm as fold_batch_norm
 from baracuda_py import qlinear_conv as qlinear_conv
 from baracuda_py import quantized_conv as quantized_conv
+from baracuda_py import scaled_conv as scaled_conv
 from baracuda_py import standardize_weight as standardize_weight
 # ops.elementwise
 from baracuda_py import abs as abs

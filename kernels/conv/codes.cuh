@@ -3,7 +3,7 @@
 //
 //   s[o] = Σ (x - zero_x) (w - zero_w[o]), where what lies outside of x counts 0, plus bias[o] where that is int32
 //   y = s modulo 2^32,   r = act(scale_x scale_w[o] s + bias[o]),   or of r an integer: r / scale_y + zero_y, to nearest,
-//   ties to even, saturating;   or fp8: scale_y r, saturating
+//   ties to even, saturating;   of fp8 y = scale_y r, saturating where y is fp8, too
 //
 // R is double of integers: s is exact, the product of two scales, too, and one fused multiply-add gives the rest; and
 // float of fp8. An absent operand is a null pointer. P has what conv/window.cuh says, and scale_x, zero_x, scale_y,
@@ -38,7 +38,9 @@ template <class R> struct ConvCodes {
   static BARACUDA_D void put(const P& p, i64 group, i64 row, i64 n, i64 left, const Vec<S, N>& sum) {
     const ConvOut out = static_cast<ConvOut>(p.out);
     const i64 first = group * p.cols + n;
-    const auto place = [&](int k) { return first + min<i64>(k, left - 1); };  // of those that do not exist, the last one
+    const auto place = [&](int k) {
+      return first + min<i64>(k, left - 1);
+    };  // of those that do not exist, the last one
     Vec<S, N> s = sum;
     if constexpr (is_same<R, double>) {
       if (p.bias != nullptr && p.bias_whole) {
@@ -70,10 +72,14 @@ template <class R> struct ConvCodes {
         for (int k = 0; k < N; ++k) x[k] = act(x[k]);
       });
     }
+    const R by = p.scale_y == nullptr ? R(1) : static_cast<R>(*static_cast<const float*>(p.scale_y));
+    if constexpr (is_same<R, float>) {
+#pragma unroll
+      for (int k = 0; k < N; ++k) x[k] *= by;
+    }
     if (out == ConvOut::f16) return store_at(p, group, row, n, left, cast_vec<f16>(x));
     if (out == ConvOut::bf16) return store_at(p, group, row, n, left, cast_vec<bf16>(x));
     if (out == ConvOut::f32) return store_at(p, group, row, n, left, cast_vec<float>(x));
-    const R by = p.scale_y == nullptr ? R(1) : static_cast<R>(*static_cast<const float*>(p.scale_y));
     if constexpr (is_same<R, double>) {
       const bool is_signed = out == ConvOut::i8;
       const double lowest = is_signed ? -128.0 : 0.0, highest = is_signed ? 127.0 : 255.0;
@@ -86,13 +92,13 @@ template <class R> struct ConvCodes {
 #pragma unroll
       for (int k = 0; k < N; ++k) {
         const double code = math::rint(x[k] / by) + zero;
-        y[k] =
-            static_cast<u8>(code != code ? 0 : static_cast<int>(code < lowest ? lowest : code > highest ? highest : code));
+        y[k] = static_cast<u8>(code != code ? 0
+                                            : static_cast<int>(code < lowest    ? lowest
+                                                               : code > highest ? highest
+                                                                                : code));
       }
       store_at(p, group, row, n, left, y);
     } else {
-#pragma unroll
-      for (int k = 0; k < N; ++k) x[k] *= by;
       if (out == ConvOut::e4m3) store_at(p, group, row, n, left, cast_vec<e4m3>(x));
       else store_at(p, group, row, n, left, cast_vec<e5m2>(x));
     }
@@ -167,7 +173,8 @@ BARACUDA_D void conv_codes_each(const P& p, const Add& add) {
     i64 offset;
     if (!conv_find(p, row, tap, offset)) continue;
     const TW* const filter = w + tap.offset(p.w_steps);
-    for (i64 c = 0; c < p.channels; ++c) add(sum, x[offset + c * p.x_steps[2]], filter[c * p.w_steps[2]], zero_x, zero_w);
+    for (i64 c = 0; c < p.channels; ++c)
+      add(sum, x[offset + c * p.x_steps[2]], filter[c * p.w_steps[2]], zero_x, zero_w);
   }
   ConvCodes<R>::put(p, group, m, static_cast<i64>(n), 1, Vec<A, 1>{{sum}});
 }

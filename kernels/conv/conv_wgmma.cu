@@ -7,8 +7,7 @@
 
 namespace baracuda {
 
-template <class T, int COLS, bool SPREAD, class E = ConvEpilogue<T>>
-BARACUDA_D void conv_wgmma(const ConvParams& p) {
+template <class T, int COLS, bool SPREAD, class E = ConvEpilogue<T>> BARACUDA_D void conv_wgmma(const ConvParams& p) {
   using Tile = ConvWarpgroups<T, COLS, false>;
   BARACUDA_DYNAMIC_SMEM(T, ring);
   const Raster task(static_cast<i64>(blockIdx.x), div_up(p.rows, static_cast<i64>(Tile::rows)),

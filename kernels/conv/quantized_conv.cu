@@ -53,7 +53,8 @@ template <class TX, class TW, int SIZE, bool SPREAD> BARACUDA_D void quantized_c
 #pragma unroll
     for (int k = 0; k < 8; ++k) {
       whole[k] = sum[k];
-      if (zero != 0) whole[k] -= zero * static_cast<const int*>(p.w_sums)[task.batch * p.cols + n + min<i64>(k, left - 1)];
+      if (zero != 0)
+        whole[k] -= zero * static_cast<const int*>(p.w_sums)[task.batch * p.cols + n + min<i64>(k, left - 1)];
     }
     ConvCodes<double>::put(p, task.batch, m, n, left, whole);
   });

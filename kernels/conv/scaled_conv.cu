@@ -28,15 +28,13 @@ template <class TX, class TW, bool NATIVE, int SIZE, bool SPREAD> BARACUDA_D voi
 #pragma unroll
         for (int e = 0; e < 4; ++e) acc[m][n][e] += partial[m][n][e];
   });
-  Tile::out(ring, p, task, acc, [&](i64 m, i64 n, i64 left, const auto& sum) {
-    ConvCodes<float>::put(p, task.batch, m, n, left, sum);
-  });
+  Tile::out(ring, p, task, acc,
+            [&](i64 m, i64 n, i64 left, const auto& sum) { ConvCodes<float>::put(p, task.batch, m, n, left, sum); });
 }
 
 template <class TX, class TW> BARACUDA_D void scaled_conv_each(const ConvParams& p) {
-  conv_codes_each<float, float, TX, TW>(p, [](float& sum, TX x, TW w, int, int) {
-    sum = math::fma(cast<float>(x), cast<float>(w), sum);
-  });
+  conv_codes_each<float, float, TX, TW>(
+      p, [](float& sum, TX x, TW w, int, int) { sum = math::fma(cast<float>(x), cast<float>(w), sum); });
 }
 
 }  // namespace baracuda

@@ -109,14 +109,16 @@ def _centred(x: Any, zero: Any) -> Any:
     return x.astype(np.float64) if zero is None else x.astype(np.float64) - zero.astype(np.float64)
 
 
-def _filter_zero(desc: QuantizedConvDescriptor, zero: Any) -> Any:
-    """The zero points of outputs as they broadcast to the filter."""
-    if zero is None or zero.size == 1:
-        return None if zero is None else zero.reshape(())
-    if not desc.transposed:
-        return zero.reshape(-1, *(1,) * (len(desc.filter_shape) - 1))
-    each = zero.reshape(desc.groups, 1, -1).repeat(desc.in_channels // desc.groups, 1)
-    return each.reshape(*desc.filter_shape[:2], *(1,) * len(desc.kernel_size))
+def over_filter(desc: Any, values: Any) -> Any:
+    """One number, or one for each output, as it broadcasts to the filter; of NumPy and torch."""
+    if values.shape in ((), (1,)):
+        return values.reshape(())
+    place = np.arange(desc.out_channels)[:, None]
+    if desc.transposed:
+        each = desc.out_channels // desc.groups
+        of = np.arange(desc.groups).repeat(desc.in_channels // desc.groups)
+        place = of[:, None] * each + np.arange(each)
+    return values[place].reshape(*place.shape, *(1,) * len(desc.kernel_size))
 
 
 def reference(
@@ -125,7 +127,8 @@ def reference(
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy: sums exact, scaled in the dtype of the scales, or wider."""
     batched = x.reshape(-1 if 0 not in x.shape else int(np.prod(desc.batch_shape)), *x.shape[len(desc.batch_shape) :])
-    s = sums(desc, _centred(batched, zero_x), _centred(w, _filter_zero(desc, zero_w))).reshape(desc.out_shape)
+    centre = None if zero_w is None else over_filter(desc, zero_w)
+    s = sums(desc, _centred(batched, zero_x), _centred(w, centre)).reshape(desc.out_shape)
     if desc.kind is K.SUMS:
         return {"y": s.astype(np.int64)}
     single = any(v is not None and v.dtype == np.float32 for v in (scale_x, scale_w, scale_y))
@@ -157,9 +160,7 @@ def in_torch(
         return v.double() if v.ndim == 0 or v.numel() == 1 else v.double().reshape(-1, *(1,) * len(desc.kernel_size))
 
     left = x.double() if zero_x is None else x.double() - zero_x.double()
-    right = w.double()
-    if zero_w is not None:
-        right = right - torch.as_tensor(_filter_zero(desc, zero_w.double().numpy()), device=w.device)
+    right = w.double() if zero_w is None else w.double() - over_filter(desc, zero_w.double())
     y = in_torch_sums(torch, desc, left, right)
     if desc.kind is K.SUMS:
         return y.long().int()
