@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any
 
+from ..calls.composed import may_grow
 from ..calls.exported import exported
 from ..calls.functional import functional
+from ..calls.interpreters import Composed, recorder
 from ..core.arrays import read
+from ..core.element import ElementKind
 from ..core.memo import keep
 from ..core.views import reshaped, shape_of
 from ..interop.dynamo import FORMULA, methods_in_graph, uncompiled
-from ..ops.conv.conv import ConvDescriptor
 from ..ops.conv.conv_backward import conv_backward  # type: ignore[attr-defined]  # made from a plan
 from ..ops.elementwise.cast import cast
+from ..schedules.conv_formula import CODES
 from .calls import by_names
 from .conv_plan import FormulaConvPlan, conv_plan_of
 from .elementwise import Expression
@@ -74,13 +76,7 @@ class FormulaConv(FormulaProduct):
     """
 
     factors = ("x", "w")
-
-    def __init__(self, formula: Formula, defaults: Mapping[str, Any] | None = None) -> None:
-        super().__init__(formula, defaults)
-        P = inspect.Parameter
-        named = [P(name, P.KEYWORD_ONLY, default=self.defaults.get(name, P.empty)) for name in self.inputs]
-        rest = [P(name, P.KEYWORD_ONLY, default=value) for name, value in _WORDS.items()]
-        self.__signature__ = inspect.Signature([*(P(n, P.POSITIONAL_OR_KEYWORD) for n in self.factors), *named, *rest])
+    words = _WORDS
 
     def __call__(
         self, /, x: Any, w: Any, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1, input_dilation: Any = 1,
@@ -92,17 +88,40 @@ class FormulaConv(FormulaProduct):
         x, w, stride, padding, dilation, input_dilation, groups and transposed are those of `conv_nd`. `out` may be one
         of the arrays.
         """
+        facts: dict[str, Any] = {
+            "stride": stride, "padding": padding, "dilation": dilation, "input_dilation": input_dilation,
+            "groups": groups, "transposed": transposed, "math_precision": math_precision,
+        }  # fmt: skip
+        where = {"out": out, "stream": stream, "preference": preference}
+        values = self.values((), given)
+        found = recorder((x, w, *values))
+        if found is None:
+            return self._run(x, w, given, {**facts, "out_element": out_element, **where})
+        floats = {n: v for n, v in zip(self.inputs, values, strict=True) if getattr(v, "ndim", 0)}
+        floats = {"x": x, "w": w, **{n: v for n, v in floats.items() if read(v, n).element.is_float}}
+        codes = out_element is not None and ElementKind.of(out_element) in CODES
+        wanted = () if codes else tuple(n for n, v in floats.items() if may_grow(v))
+
+        def conv_formula(out: Any, stream: Any, preference: Any, x: Any, w: Any, **held: Any) -> Any:
+            more = {"out": out, "stream": stream, "preference": preference}
+            return self._run(x, w, held, {**facts, "out_element": out_element, **more})
+
+        def backward(dy: Any, /, preference: Any, x: Any, w: Any, **held: Any) -> Any:
+            own = {n: held[n] for n in self.inputs}
+            return self.vjp(dy, x, w, wrt=wanted, **facts, preference=preference, **own)
+
+        held = {"x": x, "w": w, **dict(zip(self.inputs, values, strict=True)), **where}
+        return found.compose(Composed(conv_formula, backward, held, wanted, False, None))
+
+    def _run(self, x: Any, w: Any, given: Mapping[str, Any], facts: dict[str, Any]) -> Any:
+        """The call's result."""
         roles, arrays, numbers = self._given(x, given)
         rank = len(shape_of(w, "w")) - 2
         held = [_each_channel(value, name, rank) for name, value in arrays.items()]
         function = self._functions.get(roles)
         if function is None:
             function = keep(self._functions, roles, by_names(self.made(roles)), 64)
-        facts = {
-            **numbers, "stride": stride, "padding": padding, "dilation": dilation, "input_dilation": input_dilation,
-            "groups": groups, "transposed": transposed, "math_precision": math_precision, "out_element": out_element,
-        }  # fmt: skip
-        return function(x, w, *held, **facts, out=out, stream=stream, preference=preference)
+        return function(x, w, *held, **numbers, **facts)
 
     def vjp(
         self, /, dy: Any, x: Any, w: Any, *, wrt: str | tuple[str, ...] | None = None, stride: Any = 1,

@@ -91,13 +91,15 @@ class FormulaProduct(Call):
     `formula` is the tree, `inputs` are the names of its arrays and numbers.
     """
 
-    factors = ("a", "b")
+    factors: tuple[str, ...] = ("a", "b")
     """What the product is of."""
+    words: Mapping[str, Any] = {"alpha": 1.0, "out_element": None, "out": None, "stream": None, "preference": None}
+    """The keywords of every call."""
 
     def __init__(self, formula: Formula, defaults: Mapping[str, Any] | None = None) -> None:
         super().__init__(formula.inputs[1:], defaults)
         self.formula = formula
-        self.__signature__ = _signature(self.inputs, self.defaults)
+        self.__signature__ = _signature(self.factors, self.inputs, self.defaults, self.words)
 
     def __call__(
         self, /, a: Any, b: Any, *, alpha: Any = 1.0, out_element: Any = None, out: Any = None, stream: Any = None,
@@ -194,13 +196,14 @@ class FormulaProduct(Call):
         return f"product({self.formula.text!r})"
 
 
-def _signature(inputs: tuple[str, ...], defaults: Mapping[str, Any]) -> inspect.Signature:
-    """That of a call: a, b, then the formula's names and the keywords of every product."""
+def _signature(
+    factors: tuple[str, ...], inputs: tuple[str, ...], defaults: Mapping[str, Any], words: Mapping[str, Any]
+) -> inspect.Signature:
+    """That of a call: the factors, then the formula's names and the keywords of every call."""
     P = inspect.Parameter
-    words = {"alpha": 1.0, "out_element": None, "out": None, "stream": None, "preference": None}
     named = [P(name, P.KEYWORD_ONLY, default=defaults.get(name, P.empty)) for name in inputs]
     rest = [P(name, P.KEYWORD_ONLY, default=value) for name, value in words.items()]
-    return inspect.Signature([P("a", P.POSITIONAL_OR_KEYWORD), P("b", P.POSITIONAL_OR_KEYWORD), *named, *rest])
+    return inspect.Signature([*(P(name, P.POSITIONAL_OR_KEYWORD) for name in factors), *named, *rest])
 
 
 def _shapes(a: Any, b: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -225,7 +225,7 @@ class QuantizedConvPlan(Plan):
     reference = staticmethod(reference)
     variants = (
         Variant("mma", schedule.forward(True), source="conv/quantized_conv.cu", kernels=schedule.INTEGER_MMA,
-                elements=BYTES, guarantee=_GUARANTEE, refuses=_too_long, may_spill=True),
+                elements=BYTES, guarantee=_GUARANTEE, refuses=_too_long),
         Variant("simt", schedule.forward(False), source="conv/quantized_conv.cu", kernels=(schedule.INTEGERS,),
                 elements=BYTES, guarantee=_GUARANTEE),
     )  # fmt: skip

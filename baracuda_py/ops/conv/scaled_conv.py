@@ -121,9 +121,9 @@ class ScaledConvPlan(Plan):
     apart = True
     variants = (
         Variant("mma_fp8", schedule.forward(True, True), source="conv/scaled_conv.cu", kernels=schedule.FP8_MMA_NATIVE,
-                elements=FP8, design=ArchSku.SM89, guarantee=_NATIVE, refuses=_mixed, may_spill=True),
+                elements=FP8, design=ArchSku.SM89, guarantee=_NATIVE, refuses=_mixed),
         Variant("mma", schedule.forward(True), source="conv/scaled_conv.cu", kernels=schedule.FP8_MMA, elements=FP8,
-                guarantee=replace(_STRICT, order="mma"), may_spill=True),
+                guarantee=replace(_STRICT, order="mma")),
         Variant("simt", schedule.forward(False), source="conv/scaled_conv.cu", kernels=(schedule.FP8_EACH,),
                 elements=FP8, guarantee=_STRICT),
     )  # fmt: skip

@@ -193,9 +193,52 @@ def test_they_are_pickled_and_compared() -> None:
     assert pickle.loads(pickle.dumps(desc)) == desc and pickle.loads(pickle.dumps(plan)) is plan
 
 
-def test_autograd_is_refused_and_not_cut() -> None:
+@pytest.mark.parametrize("form", ["conv_formula", "conv2d", "compiled"])
+def test_autograd_records_them(form: str) -> None:
+    """A residual block, bias and activation in one launch, in torch's graph."""
+    torch = pytest.importorskip("torch")
+    bt = pytest.importorskip("baracuda_py.torch")
+    text, leaves = "relu(x + bias + r) * s", []
+    for shape in ((2, 4, 6, 5), (6, 4, 3, 3), (6,), (2, 6, 6, 5)):
+        leaves.append(torch.tensor(drawn(*shape), requires_grad=True))
+    x, w, bias, r = leaves
+    f = bc.conv_formula(text)
+
+    def ours(x: Any, w: Any, bias: Any, r: Any) -> Any:
+        if form == "conv2d":
+            return bt.conv2d(x, w, bias, padding=1, epilogue=text, r=r, s=0.5)
+        return f(x, w, bias=bias, r=r, s=0.5, padding=1)
+
+    function = torch.compile(ours, fullgraph=True, backend="aot_eager") if form == "compiled" else ours
+    got = function(x, w, bias, r)
+    want = torch.relu(torch.nn.functional.conv2d(x, w, bias, padding=1) + r) * 0.5
+    torch.testing.assert_close(got, want)
+    dy = torch.randn_like(want)
+    for one, other in zip(torch.autograd.grad(got, leaves, dy), torch.autograd.grad(want, leaves, dy, retain_graph=True), strict=True):
+        torch.testing.assert_close(one, other)
+    (only,) = torch.autograd.grad(ours(x.detach(), w, bias.detach(), r.detach()).sum(), [w])
+    torch.testing.assert_close(only, torch.autograd.grad(want.sum(), [w])[0])
+
+
+def test_codes_have_no_gradient_and_are_refused() -> None:
     torch = pytest.importorskip("torch")
     x, w = torch.ones(1, 3, 4, 4, requires_grad=True), torch.ones(4, 3, 2, 2)
-    with pytest.raises(bc.UnsupportedError, match="no gradient"):
-        bc.conv_formula("silu(x)")(x, w)
-    assert bc.conv_formula("silu(x)")(x.detach(), w).shape == (1, 4, 3, 3)
+    for out in ("int8", "float8_e4m3fn"):
+        with pytest.raises(bc.UnsupportedError, match="no gradient"):
+            bc.conv_formula("silu(x)")(x, w, out_element=out)
+    assert bc.conv_formula("silu(x)")(x.detach(), w, out_element="int8").dtype is torch.int8
+
+
+def test_jax_differentiates_them() -> None:
+    jax = pytest.importorskip("jax")
+    with jax.enable_x64(True):
+        x, w, bias = (jax.numpy.asarray(drawn(*s)) for s in ((2, 4, 6, 5), (6, 4, 3, 3), (6,)))
+        f = bc.conv_formula("silu(x + bias)")
+
+        def theirs(x: Any, w: Any, bias: Any) -> Any:
+            sums = jax.lax.conv_general_dilated(x, w, (1, 1), [(1, 1), (1, 1)])
+            return (jax.nn.silu(sums + bias[:, None, None]) ** 2).sum()
+
+        got = jax.grad(lambda x, w, bias: (f(x, w, bias=bias, padding=1) ** 2).sum(), (0, 1, 2))(x, w, bias)
+        for one, other in zip(got, jax.grad(theirs, (0, 1, 2))(x, w, bias), strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-10)
