@@ -15,7 +15,8 @@ _SPACE = (7, 6, 5)
 _IMAGES = _arrays(x=(2, 4, 7, 6), w=(6, 4, 3, 3))
 _CODES = (
     _RNG
-    + "x = rng.integers(0, 256, (2, 4, 7, 6), dtype=np.uint8)\nw = rng.integers(-128, 128, (6, 4, 3, 3), dtype=np.int8)\n"
+    + "x = rng.integers(0, 256, (2, 4, 7, 6), dtype=np.uint8)\n"
+    + "w = rng.integers(-128, 128, (6, 4, 3, 3), dtype=np.int8)\n"
 )
 
 CONV: dict[str, str] = {

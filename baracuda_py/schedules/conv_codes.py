@@ -44,14 +44,16 @@ INTEGER_TILES = _kernel(
     "mma", "quantized_conv_mma<{T}, {W}, {SIZE}, {SPREAD}>", _INTEGERS, {"W": BYTES, **_TILES}, threads=BYTE_THREADS,
 )  # fmt: skip
 INTEGERS = _kernel("each", "quantized_conv_each<{T}, {W}>", _INTEGERS, {"W": BYTES})
-FP8_NATIVE = _kernel(
-    "mma", "scaled_conv_mma<{T}, {T}, true, {SIZE}, {SPREAD}>", _FP8, _TILES, threads=BYTE_THREADS
-)
+FP8_NATIVE = _kernel("mma", "scaled_conv_mma<{T}, {T}, true, {SIZE}, {SPREAD}>", _FP8, _TILES, threads=BYTE_THREADS)
 FP8_TILES = _kernel(
     "mma", "scaled_conv_mma<{T}, {W}, false, {SIZE}, {SPREAD}>", _FP8, {"W": FP8, **_TILES}, threads=BYTE_THREADS
 )
 FP8_EACH = _kernel("each", "scaled_conv_each<{T}, {W}>", _FP8, {"W": FP8})
-INTEGER_MMA, FP8_MMA_NATIVE, FP8_MMA = (INTEGER_TILES, SUMS, PACK_BYTES), (FP8_NATIVE, PACK_BYTES), (FP8_TILES, PACK_BYTES)
+INTEGER_MMA, FP8_MMA_NATIVE, FP8_MMA = (
+    (INTEGER_TILES, SUMS, PACK_BYTES),
+    (FP8_NATIVE, PACK_BYTES),
+    (FP8_TILES, PACK_BYTES),
+)
 
 
 def longest(desc: Any) -> int:

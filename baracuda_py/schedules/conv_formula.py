@@ -74,7 +74,7 @@ def _row(row: Variant, of: EmbeddedInConv) -> Variant:
 
     def bound(element: ElementKind, kind: Any) -> Any:
         own = of.guarantee.error(element, kind)  # type: ignore[operator]  # made for kinds
-        return replace(own, k=own.k * 2.0**13, mean=own.mean * 2.0**13) if tf32 else own  # operands have 13 bits less
+        return replace(own, k=own.k * 2.0**13, mean=own.mean * 2.0**13) if tf32 else own  # whose operands are cut
 
     def geometry(p: Problem) -> Geometry | str:
         views = {name: p.views[name] for name in ("x", "w", "y")} | dict.fromkeys(("bias", "z", "pre"))

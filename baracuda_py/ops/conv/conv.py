@@ -254,6 +254,12 @@ def _laid(torch: Any, desc: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _block(torch: Any, desc: Any) -> dict[str, Any]:
+    """Those of the end of a residual block."""
+    z = torch.randn(desc.out_shape).to(getattr(torch, str(desc.element)))
+    return _laid(torch, desc) | {"z": channels_last(torch, z)}
+
+
 PROBLEMS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("ResNet-50 3 × 3", {"shape": (64, 128, 28, 28), "filter_shape": (128, 128, 3, 3), "padding": 1}),
     ("ResNet-50 1 × 1", {"shape": (64, 256, 56, 56), "filter_shape": (64, 256, 1, 1)}),
@@ -334,7 +340,12 @@ class ConvPlan(Plan):
     benchmarks = tuple(
         Benchmark(f"{name} bf16", element="bfloat16", work=FLOPS, target=None, make=_laid, **facts)
         for name, facts in PROBLEMS
-    )
+    ) + (
+        Benchmark(
+            "ResNet-50 3 × 3, bias, residual and relu bf16", also=("bias", "z"), activation="relu", element="bfloat16",
+            work=FLOPS, target=None, make=_block, **PROBLEMS[0][1],
+        ),
+    )  # fmt: skip
 
     @staticmethod
     def case(draw: Any) -> ConvDescriptor:

@@ -51,7 +51,8 @@ class QuantizedConvDescriptor(ConvDescriptor):
     kind: QuantizedConvKind = choice(QuantizedConvKind)
     activation: str = choice(("none", "relu"), "none")
     out_element: ElementKind = element(
-        (*FLOATS, *BYTES, E.I32), derived(lambda desc: desc.element if desc.kind is K.REQUANTIZED else desc.kind.outputs[0])
+        (*FLOATS, *BYTES, E.I32),
+        derived(lambda desc: desc.element if desc.kind is K.REQUANTIZED else desc.kind.outputs[0]),
     )
     bias_element: ElementKind = element((E.I32, E.F32), derived(lambda desc: E.I32))
     w_element: ElementKind = element(BYTES, derived(lambda desc: desc.element))

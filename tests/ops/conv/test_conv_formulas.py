@@ -214,7 +214,9 @@ def test_autograd_records_them(form: str) -> None:
     want = torch.relu(torch.nn.functional.conv2d(x, w, bias, padding=1) + r) * 0.5
     torch.testing.assert_close(got, want)
     dy = torch.randn_like(want)
-    for one, other in zip(torch.autograd.grad(got, leaves, dy), torch.autograd.grad(want, leaves, dy, retain_graph=True), strict=True):
+    for one, other in zip(
+        torch.autograd.grad(got, leaves, dy), torch.autograd.grad(want, leaves, dy, retain_graph=True), strict=True
+    ):
         torch.testing.assert_close(one, other)
     (only,) = torch.autograd.grad(ours(x.detach(), w, bias.detach(), r.detach()).sum(), [w])
     torch.testing.assert_close(only, torch.autograd.grad(want.sum(), [w])[0])

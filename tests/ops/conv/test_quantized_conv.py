@@ -52,7 +52,9 @@ def test_conv_integer(xd: str, wd: str, each: bool) -> None:
     assert got.dtype == np.int32
     np.testing.assert_array_equal(got, sums(x, w, int(zx[0]), zw, **GIVEN))
     np.testing.assert_array_equal(bc.conv_integer(x, w, **GIVEN), sums(x, w, 0, 0, **GIVEN))
-    np.testing.assert_array_equal(bc.conv_integer(x[0], w, zx.reshape(()), **GIVEN), sums(x, w, int(zx[0]), 0, **GIVEN)[0])
+    np.testing.assert_array_equal(
+        bc.conv_integer(x[0], w, zx.reshape(()), **GIVEN), sums(x, w, int(zx[0]), 0, **GIVEN)[0]
+    )
 
 
 @pytest.mark.parametrize("yd", LIMITS)
@@ -86,7 +88,9 @@ def test_it_is_torchs_quantized_conv() -> None:
     sw = torch.tensor([0.01, 0.02, 0.03, 0.015], dtype=torch.float64)
     qx = torch.quantize_per_tensor(x, sx, zx, torch.quint8)
     qw = torch.quantize_per_channel(w, sw, torch.zeros(4, dtype=torch.long), 0, torch.qint8)
-    wanted = torch.ao.nn.quantized.functional.conv2d(qx, qw, bias, padding=1, scale=sy, zero_point=zy).int_repr().numpy()
+    wanted = (
+        torch.ao.nn.quantized.functional.conv2d(qx, qw, bias, padding=1, scale=sy, zero_point=zy).int_repr().numpy()
+    )
     f = np.float32
     got = bc.quantized_conv(
         qx.int_repr().numpy(), qw.int_repr().numpy(), scale_x=np.array(sx, f), scale_w=sw.numpy().astype(f),
@@ -104,7 +108,9 @@ def test_scaled(out: str) -> None:
     got = bc.quantized_conv(x, w, scale_w=sw, bias=bias, out_element=out)
     plain = {"stride": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1), "groups": 1}
     want = sums(x, w, 0, 0, **plain) * sw.astype(float)[:, None, None] + bias.astype(float)[:, None, None]
-    np.testing.assert_array_equal(got.astype(float), want.astype(np.float32).astype(ElementKind.of(out).dtype).astype(float))
+    np.testing.assert_array_equal(
+        got.astype(float), want.astype(np.float32).astype(ElementKind.of(out).dtype).astype(float)
+    )
 
 
 def test_wrong_calls_say_what_is_wrong() -> None:
