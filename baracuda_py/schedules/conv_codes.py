@@ -17,7 +17,7 @@ from ..core.tensor import View
 from ..core.variant import Geometry, Kernel, Problem, Step
 from .conv import Convolution, Field, Launches, channels_inner, convolution_of, field_of, filter_steps
 from .conv_formula import in_pieces
-from .conv_kernels import PACK, PARAMS, THREADS
+from .conv_kernels import PACK, PARAMS, THREADS, WGMMA_COLS, WGMMA_THREADS, wgmma_bytes
 from .gemm import ACTIVATIONS, BYTE_DEPTH, BYTE_STAGES, BYTE_THREADS, BYTE_TILE
 
 E = ElementKind
@@ -48,6 +48,15 @@ FP8_NATIVE = _kernel("mma", "scaled_conv_mma<{T}, {T}, true, {SIZE}, {SPREAD}>",
 FP8_TILES = _kernel(
     "mma", "scaled_conv_mma<{T}, {W}, false, {SIZE}, {SPREAD}>", _FP8, {"W": FP8, **_TILES}, threads=BYTE_THREADS
 )
+_WGMMA: dict[str, Any] = {"threads": WGMMA_THREADS, "min_blocks": 1}
+_PANELS = {"COLS": WGMMA_COLS, "SPREAD": (False, True)}
+_WARPGROUPS = "conv/codes_wgmma.cu"
+INTEGER_WGMMA = _kernel(
+    "wgmma", "quantized_conv_wgmma<{T}, {W}, {COLS}, {SPREAD}>", _WARPGROUPS, {"W": BYTES, **_PANELS}, **_WGMMA
+)
+FP8_WGMMA = _kernel(
+    "wgmma", "scaled_conv_wgmma<{T}, {W}, {COLS}, {SPREAD}>", _WARPGROUPS, {"W": FP8, **_PANELS}, **_WGMMA
+)
 FP8_EACH = _kernel("each", "scaled_conv_each<{T}, {W}>", _FP8, {"W": FP8})
 INTEGER_MMA, FP8_MMA_NATIVE, FP8_MMA = (
     (INTEGER_TILES, SUMS, PACK_BYTES),
@@ -65,8 +74,8 @@ def longest(desc: Any) -> int:
 class CodeLaunches(Launches):
     """Collects those of a convolution of elements of 8 bits; native: whose tensor cores take one element alone."""
 
-    def __init__(self, p: Problem, native: bool) -> None:
-        super().__init__(p)
+    def __init__(self, p: Problem, native: bool, warpgroups: bool) -> None:
+        super().__init__(p, warpgroups)
         self.native = native
 
     def tile(self, size: int, blocks: int, params: Mapping[str, Any], spread: bool) -> Step:
@@ -77,6 +86,9 @@ class CodeLaunches(Launches):
             places = {"w_sums": self.reserve(4 * outputs).slot, "none": self.reserve(16).slot}
             params = {**params, **places}
             self.steps.append(Step(SUMS.name, (-(-outputs * 32 // THREADS), 1, 1), params, w, THREADS))
+        if self.warpgroups:
+            axes = {"COLS": size, "SPREAD": spread, **w}
+            return Step("wgmma", (blocks, 1, 1), params, axes, WGMMA_THREADS, wgmma_bytes(size))
         shared = BYTE_STAGES * 2 * size * BYTE_DEPTH
         return Step("mma", (blocks, 1, 1), params, {"SIZE": size, "SPREAD": spread, **w}, BYTE_THREADS, shared)
 
@@ -112,11 +124,11 @@ def _values(p: Problem, conv: Convolution) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def forward(tensor_cores: bool, native: bool = False) -> Callable[[Problem], Geometry | str]:
+def forward(tensor_cores: bool, native: bool = False, warpgroups: bool = False) -> Callable[[Problem], Geometry | str]:
     """The geometry of a row."""
 
     def geometry(p: Problem) -> Geometry | str:
-        conv, launches = convolution_of(p.desc), CodeLaunches(p, native)
+        conv, launches = convolution_of(p.desc), CodeLaunches(p, native, warpgroups)
         rank = len(p.desc.kernel_size)
         if tensor_cores and p.views.get("zero_w") is not None:
             return "zero points of w are for threads"

@@ -115,6 +115,19 @@ template <class R> struct ConvCodes {
   }
 };
 
+// Finishes eight sums of integers of tensor cores, which had zero points for what lies outside.
+template <class P>
+BARACUDA_D void conv_integers_put(const P& p, i64 group, i64 m, i64 n, i64 left, const Vec<int, 8>& sum) {
+  const i64 zero = conv_zero(p, p.none == nullptr ? nullptr : p.zero_x, 0, 0);
+  Vec<i64, 8> whole;
+#pragma unroll
+  for (int k = 0; k < 8; ++k) {
+    whole[k] = sum[k];
+    if (zero != 0) whole[k] -= zero * static_cast<const int*>(p.w_sums)[group * p.cols + n + min<i64>(k, left - 1)];
+  }
+  ConvCodes<double>::put(p, group, m, n, left, whole);
+}
+
 // The sums of a tile by tensor cores, with an instruction MMA: gemm/byte_tile.cuh, whose rows are windows here.
 template <class MMA, int SIZE, bool SPREAD> struct ConvBytes : gemm::ByteTile<MMA, SIZE> {
   using Base = gemm::ByteTile<MMA, SIZE>;

@@ -47,17 +47,8 @@ template <class TX, class TW, int SIZE, bool SPREAD> BARACUDA_D void quantized_c
 #pragma unroll
     for (int step = 0; step < Tile::steps; ++step) slice.multiply(acc, step);
   });
-  const i64 zero = conv_zero(p, p.none == nullptr ? nullptr : p.zero_x, 0, 0);
-  Tile::out(ring, p, task, acc, [&](i64 m, i64 n, i64 left, const auto& sum) {
-    Vec<i64, 8> whole;
-#pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      whole[k] = sum[k];
-      if (zero != 0)
-        whole[k] -= zero * static_cast<const int*>(p.w_sums)[task.batch * p.cols + n + min<i64>(k, left - 1)];
-    }
-    ConvCodes<double>::put(p, task.batch, m, n, left, whole);
-  });
+  Tile::out(ring, p, task, acc,
+            [&](i64 m, i64 n, i64 left, const auto& sum) { conv_integers_put(p, task.batch, m, n, left, sum); });
 }
 
 template <class TX, class TW> BARACUDA_D void quantized_conv_each(const ConvParams& p) {

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, ElementKind, Exact, Guarantee, InvalidProblemError, Plan, Ulp, Variant, choice, derived, element,
+    ArchSku, Args, Array, ElementKind, Exact, Guarantee, InvalidProblemError, Plan, Ulp, Variant, choice, derived, element,
     operand, output,
 )  # fmt: skip
 from ...calls.functional import functional
@@ -225,6 +225,9 @@ class QuantizedConvPlan(Plan):
     args = QuantizedConvArgs
     reference = staticmethod(reference)
     variants = (
+        Variant("wgmma", schedule.forward(True, warpgroups=True), source="conv/codes_wgmma.cu",
+                kernels=(schedule.INTEGER_WGMMA, *schedule.INTEGER_MMA[1:]), elements=BYTES, design=ArchSku.SM90A,
+                guarantee=_GUARANTEE, refuses=_too_long),
         Variant("mma", schedule.forward(True), source="conv/quantized_conv.cu", kernels=schedule.INTEGER_MMA,
                 elements=BYTES, guarantee=_GUARANTEE, refuses=_too_long),
         Variant("simt", schedule.forward(False), source="conv/quantized_conv.cu", kernels=(schedule.INTEGERS,),

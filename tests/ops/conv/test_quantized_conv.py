@@ -156,7 +156,7 @@ def on_row(row: str, desc: Any, sms: int = 132, **arrays: Any) -> list[Any]:
 @pytest.mark.parametrize("zero", [True, False])
 @pytest.mark.parametrize(
     ("row", "channels", "groups", "xd", "wd"),
-    [("mma", 16, 1, "uint8", "int8"), ("mma", 5, 1, "int8", "uint8"), ("mma", 16, 2, "int8", "int8"),
+    [("wgmma", 16, 2, "uint8", "int8"), ("wgmma", 5, 1, "int8", "int8"), ("mma", 16, 1, "uint8", "int8"), ("mma", 5, 1, "int8", "uint8"), ("mma", 16, 2, "int8", "int8"),
      ("simt", 3, 2, "uint8", "uint8"), ("simt", 1, 16, "uint8", "int8")],
 )  # fmt: skip
 def test_kernels(row: str, channels: int, groups: int, xd: str, wd: str, zero: bool, kind: str, inner: bool) -> None:
@@ -190,12 +190,13 @@ def test_kernels(row: str, channels: int, groups: int, xd: str, wd: str, zero: b
     )  # fmt: skip
     steps = on_row(row, desc, **arrays)
     wanted = [] if row == "simt" else ["pack"] * (0 if inner and channels == 16 else 2) + ["filter_sums"] * zero
-    assert [step.kernel for step in steps] == [*wanted, "each" if row == "simt" else "mma"]
+    assert [step.kernel for step in steps] == [*wanted, "each" if row == "simt" else row]
     np.testing.assert_array_equal(arrays["y"].astype(float), np.asarray(want).astype(dtype).astype(float))
 
 
 @pytest.mark.usefixtures("emulation")
-def test_large_tiles_and_spread_inputs() -> None:
+@pytest.mark.parametrize(("row", "axis"), [("mma", "SIZE"), ("wgmma", "COLS")])
+def test_large_tiles_and_spread_inputs(row: str, axis: str) -> None:
     """Tiles of 128, where the gaps of a transposed convolution are zero points."""
     x, w = integers("uint8", 1, 16, 9, 11), integers("int8", 16, 131, 3, 2)
     desc = bc.QuantizedConvDescriptor(
@@ -203,8 +204,8 @@ def test_large_tiles_and_spread_inputs() -> None:
         element="uint8", w_element="int8",
     )  # fmt: skip
     zero, y = np.array(77, np.uint8), last(np.zeros((1, *desc.out_shape[1:]), np.int32))
-    steps = on_row("mma", desc, 2, x=last(x), w=w, zero_x=zero, y=y)
-    assert steps[-1].axes == {"SIZE": 128, "SPREAD": True, "W": ElementKind.I8}
+    steps = on_row(row, desc, 2, x=last(x), w=w, zero_x=zero, y=y)
+    assert steps[-1].axes == {axis: 128, "SPREAD": True, "W": ElementKind.I8}
     wide = np.full((1, 16, 17, 11), 77, np.uint8)
     wide[:, :, ::2] = x
     turned = np.ascontiguousarray(np.swapaxes(w, 0, 1)[:, :, ::-1, ::-1])
