@@ -15,7 +15,7 @@ from ..core.element import ElementKind
 from ..core.memo import keep
 from ..core.views import reshaped, shape_of
 from ..interop.dynamo import FORMULA, methods_in_graph, uncompiled
-from ..ops.conv.conv_backward import conv_backward  # type: ignore[attr-defined]  # made from a plan
+from ..ops.conv.conv_backward import conv_backward
 from ..ops.elementwise.cast import cast
 from ..schedules.conv_formula import CODES
 from .calls import by_names
@@ -78,7 +78,7 @@ class FormulaConv(FormulaProduct):
     factors = ("x", "w")
     words = _WORDS
 
-    def __call__(
+    def __call__(  # type: ignore[override]  # of convolutions
         self, /, x: Any, w: Any, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1, input_dilation: Any = 1,
         groups: int = 1, transposed: bool = False, math_precision: str = "element", out_element: Any = None,
         out: Any = None, stream: Any = None, preference: Any = None, **given: Any,
@@ -123,7 +123,7 @@ class FormulaConv(FormulaProduct):
             function = keep(self._functions, roles, by_names(self.made(roles)), 64)
         return function(x, w, *held, **numbers, **facts)
 
-    def vjp(
+    def vjp(  # type: ignore[override]  # of convolutions
         self, /, dy: Any, x: Any, w: Any, *, wrt: str | tuple[str, ...] | None = None, stride: Any = 1,
         padding: Any = 0, dilation: Any = 1, input_dilation: Any = 1, groups: int = 1, transposed: bool = False,
         math_precision: str = "element", stream: Any = None, preference: Any = None, **given: Any,

@@ -73,7 +73,8 @@ def _row(row: Variant, of: EmbeddedInConv) -> Variant:
     served, tf32 = row.elements_for(None), row.guarantee.math == "tf32"
 
     def bound(element: ElementKind, kind: Any) -> Any:
-        own = of.guarantee.error(element, kind)  # type: ignore[operator]  # made for kinds
+        made: Any = of.guarantee.error
+        own = made(element, kind)
         return replace(own, k=own.k * 2.0**13, mean=own.mean * 2.0**13) if tf32 else own  # whose operands are cut
 
     def geometry(p: Problem) -> Geometry | str:
@@ -92,7 +93,8 @@ def _row(row: Variant, of: EmbeddedInConv) -> Variant:
 
     return replace(
         row, geometry=geometry, kernels=tuple(_kernel(kernel, of) for kernel in row.kernels), prelude=of.code,
-        guarantee=replace(of.guarantee, error=bound, order=row.guarantee.order, math=row.guarantee.math), may_spill=True,
+        may_spill=True,
+        guarantee=replace(of.guarantee, error=bound, order=row.guarantee.order, math=row.guarantee.math),
         elements=lambda kind: tuple(e for e in kind.elements[:1] if e in served),
     )  # fmt: skip
 

@@ -116,7 +116,7 @@ def _finished(
     """The convolution by the plan, or by the function of a formula, which has the bias and the activation in it."""
     if epilogue is None:
         if operands:
-            raise unexpected(conv2d, operands)
+            raise unexpected(_FORMS[len(shape_of(weight, "weight")) - 3][facts.get("transposed", False)], operands)
         return conv_nd(x, weight, bias, activation="none" if activation is None else activation, **facts)
     if activation is not None:
         raise InvalidProblemError(f"activation is written into the formula of epilogue=, got {shown(activation)}")
@@ -254,3 +254,6 @@ def conv_tbc(
         preference=preference,
     )  # fmt: skip
     return permuted(y, (2, 0, 1), "y") if out is None else out
+
+
+_FORMS = ((conv1d, conv_transpose1d), (conv2d, conv_transpose2d), (conv3d, conv_transpose3d))

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    ArchSku, Args, Array, ElementKind, Exact, Guarantee, InvalidProblemError, Plan, Ulp, Variant, choice, derived, element,
-    operand, output,
+    ArchSku, Args, Array, ElementKind, Exact, Guarantee, InvalidProblemError, Plan, Ulp, Variant, choice, derived,
+    element, operand, output,
 )  # fmt: skip
 from ...calls.functional import functional
 from ...core.args import Everywhere
@@ -253,7 +253,7 @@ class QuantizedConvPlan(Plan):
             given["activation"] = "none" if draw.kind is K.SUMS or given["activation"] == "none" else "relu"
             return QuantizedConvDescriptor(**given)
 
-        return conv_case(draw, made, **facts)  # type: ignore[arg-type, no-any-return]
+        return conv_case(draw, made, **facts)  # type: ignore[no-any-return]
 
     @classmethod
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:

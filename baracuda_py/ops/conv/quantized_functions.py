@@ -11,7 +11,7 @@ from ...calls.entries import entry
 from ...core.views import reshaped, shape_of
 from ...schedules.conv_codes import BYTES
 from ..elementwise.cast import cast
-from .quantized_conv import QuantizedConvKind, QuantizedConvPlan, quantized_conv  # type: ignore[attr-defined]  # made
+from .quantized_conv import QuantizedConvKind, QuantizedConvPlan, quantized_conv
 
 E, K = ElementKind, QuantizedConvKind
 

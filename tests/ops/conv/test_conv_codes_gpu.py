@@ -70,9 +70,7 @@ def test_fp8(layer: str, both: bool, out: str, last: bool) -> None:
     sx, sy = (torch.tensor(v, device="cuda") for v in (0.5, 4.0))
     sw = torch.rand(filters[0], device="cuda", generator=made) + 0.25
     bias = torch.randn(filters[0], device="cuda", generator=made)
-    y = bc.scaled_conv(
-        x, w, scale_x=sx, scale_w=sw, bias=bias, scale_y=sy, out_element=out, activation="relu", **given
-    )
+    y = bc.scaled_conv(x, w, scale_x=sx, scale_w=sw, bias=bias, scale_y=sy, out_element=out, activation="relu", **given)
     by = 0.5 * sw.double()[:, None, None]
     sums = F.conv2d(x.double(), w.double(), None, **given) * by + bias.double()[:, None, None]
     size = F.conv2d(x.double().abs(), w.double().abs(), None, **given) * by + bias.double().abs()[:, None, None]

@@ -156,7 +156,8 @@ def on_row(row: str, desc: Any, sms: int = 132, **arrays: Any) -> list[Any]:
 @pytest.mark.parametrize("zero", [True, False])
 @pytest.mark.parametrize(
     ("row", "channels", "groups", "xd", "wd"),
-    [("wgmma", 16, 2, "uint8", "int8"), ("wgmma", 5, 1, "int8", "int8"), ("mma", 16, 1, "uint8", "int8"), ("mma", 5, 1, "int8", "uint8"), ("mma", 16, 2, "int8", "int8"),
+    [("wgmma", 16, 2, "uint8", "int8"), ("wgmma", 5, 1, "int8", "int8"),
+     ("mma", 16, 1, "uint8", "int8"), ("mma", 5, 1, "int8", "uint8"), ("mma", 16, 2, "int8", "int8"),
      ("simt", 3, 2, "uint8", "uint8"), ("simt", 1, 16, "uint8", "int8")],
 )  # fmt: skip
 def test_kernels(row: str, channels: int, groups: int, xd: str, wd: str, zero: bool, kind: str, inner: bool) -> None:
