@@ -50,7 +50,7 @@ FP8_TILES = _kernel(
 )
 _WGMMA: dict[str, Any] = {"threads": WGMMA_THREADS, "min_blocks": 1}
 _PANELS = {"COLS": WGMMA_COLS, "SPREAD": (False, True)}
-_WARPGROUPS = "conv/codes_wgmma.cu"
+_WARPGROUPS = "conv/quantized_conv_wgmma.cu"
 INTEGER_WGMMA = _kernel(
     "wgmma", "quantized_conv_wgmma<{T}, {W}, {COLS}, {SPREAD}>", _WARPGROUPS, {"W": BYTES, **_PANELS}, **_WGMMA
 )

@@ -225,7 +225,7 @@ class QuantizedConvPlan(Plan):
     args = QuantizedConvArgs
     reference = staticmethod(reference)
     variants = (
-        Variant("wgmma", schedule.forward(True, warpgroups=True), source="conv/codes_wgmma.cu",
+        Variant("wgmma", schedule.forward(True, warpgroups=True), source="conv/quantized_conv_wgmma.cu",
                 kernels=(schedule.INTEGER_WGMMA, *schedule.INTEGER_MMA[1:]), elements=BYTES, design=ArchSku.SM90A,
                 guarantee=_GUARANTEE, refuses=_too_long),
         Variant("mma", schedule.forward(True), source="conv/quantized_conv.cu", kernels=schedule.INTEGER_MMA,
