@@ -63,6 +63,7 @@ from .core.tensor import TensorRef as TensorRef
 # expressions
 from .expressions.attention import FormulaAttention as FormulaAttention
 from .expressions.block_masks import BlockMask as BlockMask
+from .expressions.conv_product import FormulaConv as FormulaConv
 from .expressions.elementwise import Expression as Expression
 from .expressions.errors import ExpressionError as ExpressionError
 from .expressions.product import FormulaProduct as FormulaProduct
@@ -238,6 +239,13 @@ from .ops.conv.conv import ConvPlan as ConvPlan
 from .ops.conv.conv_backward import ConvBackwardArgs as ConvBackwardArgs
 from .ops.conv.conv_backward import ConvBackwardDescriptor as _ConvBackwardDescriptor
 from .ops.conv.conv_backward import ConvBackwardPlan as ConvBackwardPlan
+from .ops.conv.quantized_conv import QuantizedConvArgs as QuantizedConvArgs
+from .ops.conv.quantized_conv import QuantizedConvDescriptor as _QuantizedConvDescriptor
+from .ops.conv.quantized_conv import QuantizedConvKind as QuantizedConvKind
+from .ops.conv.quantized_conv import QuantizedConvPlan as QuantizedConvPlan
+from .ops.conv.scaled_conv import ScaledConvArgs as ScaledConvArgs
+from .ops.conv.scaled_conv import ScaledConvDescriptor as _ScaledConvDescriptor
+from .ops.conv.scaled_conv import ScaledConvPlan as ScaledConvPlan
 # ops.elementwise
 from .ops.elementwise.affine import AffineArgs as AffineArgs
 from .ops.elementwise.affine import AffineDescriptor as _AffineDescriptor
@@ -1125,6 +1133,8 @@ def warm(plans: Any = None, targets: Any = None, *, workers: int | None = None, 
 # expressions
 def attention(score: str | Callable[..., Any] | None = None, mask: str | Callable[..., Any] | None = None, **defaults: Any) -> FormulaAttention:
     """Attention whose scores a formula changes, and in which a formula says which keys a query sees."""
+def conv_formula(formula: str | Callable[..., Any], **defaults: Any) -> FormulaConv:
+    """A convolution whose result goes through a formula before it is written: no array of the sums is made."""
 def elementwise(formula: str | Callable[..., Any], **defaults: Any) -> Expression:
     """A function of arrays and numbers, element by element, from a formula."""
 def optimizer(rule: str, *, stochastic: str = '', compensation: Mapping[str, str] | None = None, states8bit: Mapping[str, str] | None = None, **defaults: Any) -> UpdateRule:
@@ -2306,13 +2316,19 @@ class ConvBackwardDescriptor(_ConvBackwardDescriptor):
 class ConvDescriptor(_ConvDescriptor):
     """x has `shape`, [*batch, in_channels, *spatial], w `filter_shape`, [out_channels, in_channels / groups, *kernel]."""
     def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], filter_shape: SupportsIndex | Sequence[SupportsIndex], stride: SupportsIndex | Sequence[SupportsIndex] = 1, padding: SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, input_dilation: SupportsIndex | Sequence[SupportsIndex] = 1, groups: SupportsIndex = 1, transposed: bool = False, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', element: DType) -> None: ...
+class QuantizedConvDescriptor(_QuantizedConvDescriptor):
+    """As `ConvDescriptor`: x has `element`, w `w_element`, int8 or uint8 each; activation: none or relu."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], filter_shape: SupportsIndex | Sequence[SupportsIndex], stride: SupportsIndex | Sequence[SupportsIndex] = 1, padding: SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, input_dilation: SupportsIndex | Sequence[SupportsIndex] = 1, groups: SupportsIndex = 1, transposed: bool = False, activation: Literal['none', 'relu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', element: DType, kind: QuantizedConvKind | str, out_element: DType | None = None, bias_element: DType | None = None, w_element: DType | None = None) -> None: ...
+class ScaledConvDescriptor(_ScaledConvDescriptor):
+    """As `ConvDescriptor`: x has `element`, w `w_element`, float8_e4m3fn or float8_e5m2 each, y `out_element`."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], filter_shape: SupportsIndex | Sequence[SupportsIndex], stride: SupportsIndex | Sequence[SupportsIndex] = 1, padding: SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, input_dilation: SupportsIndex | Sequence[SupportsIndex] = 1, groups: SupportsIndex = 1, transposed: bool = False, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', element: DType, out_element: DType = ..., w_element: DType | None = None) -> None: ...
 def conv(lhs: Array, rhs: Array, window_strides: Any, padding: int | Sequence[int | Sequence[int]], *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`conv_general_dilated` of lhs [batch, channels, …] and rhs [outputs, channels, …] (jax.lax.conv)."""
-def conv1d(x: Array, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, groups: int = 1, *, activation: str | None = None, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def conv1d(x: Array, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, groups: int = 1, *, activation: str | None = None, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
     """The convolution of x [batch, channels, length], or without batch; see `conv2d`."""
-def conv2d(x: Array, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, groups: int = 1, *, activation: str | None = None, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def conv2d(x: Array, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, groups: int = 1, *, activation: str | None = None, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
     """y = act(Σ_k Σ_c x[n, c, stride p - padding + dilation k] weight[o, c, k] + bias[o]) (torch's conv2d)."""
-def conv3d(x: Array, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, groups: int = 1, *, activation: str | None = None, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def conv3d(x: Array, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, groups: int = 1, *, activation: str | None = None, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
     """The convolution of x [batch, channels, depth, height, width], or without batch; see `conv2d`."""
 def conv_backward(dy: Array, x: Array, w: Array, pre: Array | None = None, *, shape: int | Sequence[int] = ..., filter_shape: int | Sequence[int] = ..., stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, input_dilation: int | Sequence[int] = 1, groups: int = 1, transposed: bool = False, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', return_dx: bool = True, return_dw: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dx, dw and dbias of `ConvPlan`, of which each may be None and is then free."""
@@ -2322,6 +2338,8 @@ def conv_general_dilated_local(lhs: Array, rhs: Array, window_strides: Any, padd
     """A convolution with another filter at every place (jax.lax.conv_general_dilated_local)."""
 def conv_general_dilated_patches(lhs: Array, filter_shape: int | Sequence[int], window_strides: Any, padding: int | Sequence[int | Sequence[int]], lhs_dilation: Any = None, rhs_dilation: Any = None, dimension_numbers: Any = None, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """What windows see, as channels (channel, place of the window) (jax.lax.conv_general_dilated_patches)."""
+def conv_integer(x: Array, w: Array, x_zero_point: Array | None = None, w_zero_point: Array | None = None, *, stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, groups: int = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The convolution of x - x_zero_point and w - w_zero_point in int32, modulo 2³² (ONNX ConvInteger)."""
 @overload
 def conv_nd(x: A, w: Array, bias: Array | None = None, z: Array | None = None, *, shape: int | Sequence[int] = ..., filter_shape: int | Sequence[int] = ..., stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, input_dilation: int | Sequence[int] = 1, groups: int = 1, transposed: bool = False, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', return_pre: Literal[False] = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A: ...
 @overload
@@ -2331,11 +2349,11 @@ def conv_tbc(x: Array, weight: Array, bias: Array, pad: int = 0, *, math_precisi
     """y [time, batch, outputs] of x [time, batch, channels] and weight [kernel, channels, outputs] (torch.conv_tbc)."""
 def conv_transpose(lhs: Array, rhs: Array, strides: Any, padding: int | Sequence[int | Sequence[int]], rhs_dilation: Any = None, dimension_numbers: Any = None, transpose_kernel: bool = False, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`conv_general_dilated` of lhs spread by `strides` (jax.lax.conv_transpose); channels last by default."""
-def conv_transpose1d(x: Array, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, output_padding: Any = 0, groups: int = 1, dilation: int | Sequence[int] = 1, *, activation: str | None = None, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def conv_transpose1d(x: Array, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, output_padding: Any = 0, groups: int = 1, dilation: int | Sequence[int] = 1, *, activation: str | None = None, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
     """The transposed convolution of x [batch, channels, length], or without batch; see `conv_transpose2d`."""
-def conv_transpose2d(x: Array, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, output_padding: Any = 0, groups: int = 1, dilation: int | Sequence[int] = 1, *, activation: str | None = None, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def conv_transpose2d(x: Array, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, output_padding: Any = 0, groups: int = 1, dilation: int | Sequence[int] = 1, *, activation: str | None = None, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
     """What the convolution of these numbers makes of a gradient x, as a forward pass (torch's conv_transpose2d)."""
-def conv_transpose3d(x: Array, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, output_padding: Any = 0, groups: int = 1, dilation: int | Sequence[int] = 1, *, activation: str | None = None, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def conv_transpose3d(x: Array, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, output_padding: Any = 0, groups: int = 1, dilation: int | Sequence[int] = 1, *, activation: str | None = None, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
     """The transposed convolution of x [batch, channels, depth, height, width]; see `conv_transpose2d`."""
 def conv_with_general_padding(lhs: Array, rhs: Array, window_strides: Any, padding: int | Sequence[int | Sequence[int]], lhs_dilation: Any = None, rhs_dilation: Any = None, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`conv_general_dilated` with batch and outputs first, then channels (jax.lax.conv_with_general_padding)."""
@@ -2343,6 +2361,12 @@ def convolution(x: Array, weight: Array, bias: Array | None, stride: int | Seque
     """`conv1d` to `conv3d`, or with `transposed` conv_transpose1d to 3d, by the axes of weight (torch.convolution)."""
 def fold_batch_norm(weight: Array, bias: Array | None, running_mean: Array, running_var: Array, bn_weight: Array | None = None, bn_bias: Array | None = None, eps: float = 1e-05, *, transposed: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The filter and the bias of a convolution with the batch norm behind it (torch's fuse_conv_bn_weights)."""
+def qlinear_conv(x: Array, x_scale: Array, x_zero_point: Array | None, w: Array, w_scale: Array, w_zero_point: Array | None, y_scale: Array, y_zero_point: Array | None, bias: Array | None = None, *, stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, groups: int = 1, activation: str | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """A convolution of numbers scale · (integer - zero point), in 8 bits again (ONNX QLinearConv)."""
+def quantized_conv(x: Array, w: Array, scale_x: Array | None = None, scale_w: Array | None = None, zero_x: Array | None = None, zero_w: Array | None = None, bias: Array | None = None, scale_y: Array | None = None, zero_y: Array | None = None, *, shape: int | Sequence[int] = ..., filter_shape: int | Sequence[int] = ..., stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, input_dilation: int | Sequence[int] = 1, groups: int = 1, transposed: bool = False, activation: Literal['none', 'relu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', kind: QuantizedConvKind | str = ..., out_element: DType | None = None, bias_element: DType | None = None, w_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = act(scale_x · scale_w[o] · (Σ (x̂ - zero_x) (w - zero_w[o]) + bias[o])) of int8 and uint8 (ONNX QLinearConv)."""
+def scaled_conv(x: Array, w: Array, scale_x: Array | None = None, scale_w: Array | None = None, bias: Array | None = None, scale_y: Array | None = None, *, shape: int | Sequence[int] = ..., filter_shape: int | Sequence[int] = ..., stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, input_dilation: int | Sequence[int] = 1, groups: int = 1, transposed: bool = False, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', out_element: DType = ..., w_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = scale_y · act(scale_x · scale_w[o] · Σ x̂ w + bias[o]) of fp8, what `Fp8GemmPlan` is of matrices."""
 def standardize_weight(weight: Array, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The filter of each output without its mean and over its deviation (weight standardisation, Qiao et al. 2019)."""
 # ops.elementwise

@@ -98,6 +98,7 @@ from baracuda_py import conv_backward as conv_backward
 from baracuda_py import conv_general_dilated as conv_general_dilated
 from baracuda_py import conv_general_dilated_local as conv_general_dilated_local
 from baracuda_py import conv_general_dilated_patches as conv_general_dilated_patches
+from baracuda_py import conv_integer as conv_integer
 from baracuda_py import conv_nd as conv_nd
 from baracuda_py import conv_tbc as conv_tbc
 from baracuda_py import conv_transpose as conv_transpose
@@ -107,6 +108,9 @@ from baracuda_py import conv_transpose3d as conv_transpose3d
 from baracuda_py import conv_with_general_padding as conv_with_general_padding
 from baracuda_py import convolution as convolution
 from baracuda_py import fold_batch_norm as fold_batch_norm
+from baracuda_py import qlinear_conv as qlinear_conv
+from baracuda_py import quantized_conv as quantized_conv
+from baracuda_py import scaled_conv as scaled_conv
 from baracuda_py import standardize_weight as standardize_weight
 # ops.elementwise
 from baracuda_py import abs as abs

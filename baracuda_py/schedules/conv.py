@@ -260,14 +260,15 @@ class Launches:
             "channels_inner": inner, "x": x.place.slot, "x_steps": x.steps, "w": place.slot, "w_steps": steps,
             "channels": -(-conv.channels // each) * each, **values,
         }  # fmt: skip
-        axes: dict[str, Any] = {"SPREAD": conv.input_dilation != (1, 1, 1)}
-        if self.warpgroups:
-            axes = {"COLS": size, **axes}
-            self.steps.append(Step("wgmma", (blocks, 1, 1), params, axes, WGMMA_THREADS, wgmma_bytes(size)))
-        else:
-            axes = {"SIZE": size, **axes}
-            self.steps.append(Step("mma", (blocks, 1, 1), params, axes, MMA_THREADS, ring_bytes(size)))
+        self.steps.append(self.tile(size, blocks, params, conv.input_dilation != (1, 1, 1)))
         return None
+
+    def tile(self, size: int, blocks: int, params: Mapping[str, Any], spread: bool) -> Step:
+        """The launch of a product in tiles of `size`."""
+        if self.warpgroups:
+            axes = {"COLS": size, "SPREAD": spread}
+            return Step("wgmma", (blocks, 1, 1), params, axes, WGMMA_THREADS, wgmma_bytes(size))
+        return Step("mma", (blocks, 1, 1), params, {"SIZE": size, "SPREAD": spread}, MMA_THREADS, ring_bytes(size))
 
     def simple(self, conv: Convolution, x: Field, w: View, values: Mapping[str, Any], inner: bool) -> str | None:
         """The convolution in any strides."""

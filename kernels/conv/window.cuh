@@ -89,4 +89,12 @@ BARACUDA_D void conv_put(const P& p, i64 group, i64 row, i64 n, i64 left, Vec<A,
   put(p.y, 0);
 }
 
+// What the kernels of convolutions do with their sums; a formula has another one (conv/formula_epilogue.cuh).
+template <class T> struct ConvEpilogue {
+  template <int N, class P, class A>
+  static BARACUDA_D void put(const P& p, i64 group, i64 row, i64 n, i64 left, const Vec<A, N>& x) {
+    conv_put<T, N>(p, group, row, n, left, x);
+  }
+};
+
 }  // namespace baracuda

@@ -145,6 +145,7 @@ _MADE: dict[str, Callable[[], list[Call]]] = {
 
 _FORMULAS: dict[str, Callable[[], list[Call]]] = {
     "attention": lambda: [(["s + 0.5 * (q - k)", "k <= q"], {}), (["s * 2"], {})],
+    "conv_formula": lambda: [(["gelu(x + bias)"], {}), (["x * 2"], {})],
     "elementwise": lambda: [(["x * sigmoid(a * x) + y"], {"a": 1.5})],
     "optimizer": lambda: [(["p = p - lr * g"], {"lr": 0.1}), (["sgd"], {})],
     "product": lambda: [(["gelu(x + bias)"], {}), (["x * 2"], {})],
@@ -154,6 +155,9 @@ _FORMULAS: dict[str, Callable[[], list[Call]]] = {
 
 THEN: dict[str, Callable[[Any], Any]] = {
     "attention": _made_by(*(_x(1, 2, 5, 16, seed=i) for i in range(3))),
+    "conv_formula": lambda made: made(
+        _x(2, 6, 8), _x(5, 6, 3, seed=1), **({"bias": _ROW} if "bias" in str(made) else {})
+    ),
     "elementwise": _made_by(_X, _x(6, seed=1)),
     "optimizer": lambda made: made([_x(6), _x(2, 3)], [_x(6, seed=1), _x(2, 3, seed=1)]),
     "product": lambda made: made(_X, _x(6, 5, seed=1), **({"bias": _ROW} if "bias" in str(made) else {})),
