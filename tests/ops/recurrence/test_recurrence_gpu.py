@@ -19,12 +19,13 @@ pytestmark = pytest.mark.gpu
 ELEMENTS = ("float16", "bfloat16", "float32", "float64")
 
 
-@pytest.mark.parametrize("width", [2, 4, 8])
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("width", [2, 3, 4, 8])
 @pytest.mark.parametrize("element", ELEMENTS)
-def test_causal_conv1d(element: str, width: int) -> None:
+def test_causal_conv1d(element: str, width: int, packed: bool) -> None:
     facts: dict[str, Any] = {
-        "batch": 1, "channels": 384, "length": 1023, "width": width, "activation": "silu", "element": element,
-        "packed": True, "states": 5,
+        "batch": 1, "channels": 192, "length": 2600 if packed else 5000, "width": width, "activation": "silu",
+        "element": element, "packed": packed, "states": 5 if packed else 1,
     }  # fmt: skip
     desc = CausalConv1dDescriptor(**facts)
     case = fill(CausalConv1dPlan, desc, np.random.default_rng(1))
@@ -42,6 +43,16 @@ def test_selective_scan(element: str, states: int) -> None:
     )  # fmt: skip
     for plan in (SelectiveScanPlan, SelectiveScanBackwardPlan):
         case = fill(plan, desc, np.random.default_rng(states))
+        assert wrong_plan(case, [plan.select(desc)]) is None
+
+
+@pytest.mark.parametrize("element", ELEMENTS)
+def test_packed_selective_scan(element: str) -> None:
+    desc = SelectiveScanDescriptor(
+        batch=1, dim=66, length=203, states=16, groups=2, softplus=True, num_states=7, element=element
+    )  # fmt: skip
+    for plan in (SelectiveScanPlan, SelectiveScanBackwardPlan):
+        case = fill(plan, desc, np.random.default_rng(3), {"cu_seqlens": True})
         assert wrong_plan(case, [plan.select(desc)]) is None
 
 
