@@ -91,7 +91,7 @@ PARAMS = Params(
 def rows_of(p: Problem, names: tuple[str, ...]) -> Rows | str:
     """The rows of operands by name, the weight seen by all of them."""
     weight = None if p.weight is None else p.weight.broadcast_to(p.x.shape)
-    return merge_rows([weight if n == "weight" else p.views[n] for n in names], p.x.rank - 1)
+    return merge_rows([weight if n == "weight" else p.views[n] for n in names], len(p.x.shape) - 1)
 
 
 def rung_of(desc: Any, rungs: tuple[tuple[int, int, int], ...]) -> tuple[int, int, int]:
