@@ -910,6 +910,10 @@ from .ops.recurrence.lstm_cell import LstmCellBackwardPlan as LstmCellBackwardPl
 from .ops.recurrence.lstm_cell import LstmCellPlan as LstmCellPlan
 from .ops.recurrence.recurrent import GruCellDescriptor as _GruCellDescriptor
 from .ops.recurrence.recurrent import LstmCellDescriptor as _LstmCellDescriptor
+from .ops.recurrence.recurrent_walk import RecurrentKind as RecurrentKind
+from .ops.recurrence.recurrent_walk import RecurrentLayerArgs as RecurrentLayerArgs
+from .ops.recurrence.recurrent_walk import RecurrentLayerDescriptor as _RecurrentLayerDescriptor
+from .ops.recurrence.recurrent_walk import RecurrentLayerPlan as RecurrentLayerPlan
 from .ops.recurrence.selective import SelectiveScanDescriptor as _SelectiveScanDescriptor
 from .ops.recurrence.selective_scan import SelectiveScanArgs as SelectiveScanArgs
 from .ops.recurrence.selective_scan import SelectiveScanPlan as SelectiveScanPlan
@@ -5595,6 +5599,9 @@ class LstmCellDescriptor(_LstmCellDescriptor):
 class RecurrenceDescriptor(_RecurrenceDescriptor):
     """Sequences of seq_len steps and num_heads states of d_k × d_v."""
     def __init__(self, *, kind: RecurrenceKind | str, batch_size: SupportsIndex, seq_len: SupportsIndex, q_heads: SupportsIndex, k_heads: SupportsIndex, v_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, num_heads: SupportsIndex | None = None, scale: SupportsFloat | None = None, use_qk_l2norm: bool = False, element: DType) -> None: ...
+class RecurrentLayerDescriptor(_RecurrentLayerDescriptor):
+    """gates have shape (steps, batch, n hidden), n being 4 of an LSTM and 3 of a GRU; at most 256 units."""
+    def __init__(self, *, kind: RecurrentKind | str, steps: SupportsIndex, batch: SupportsIndex, hidden: SupportsIndex, order: Literal['ifgo', 'iofg', 'rzn', 'zrn'] | None = None, reverse: bool = False, element: DType) -> None: ...
 class SelectiveScanDescriptor(_SelectiveScanDescriptor):
     """u has shape (batch, dim, length), a (dim, states), b and c (batch, groups, states, length), at most 256 states."""
     def __init__(self, *, batch: SupportsIndex, dim: SupportsIndex, length: SupportsIndex, states: SupportsIndex, groups: SupportsIndex = 1, softplus: bool = False, num_states: SupportsIndex | None = None, element: DType) -> None: ...
@@ -5659,6 +5666,11 @@ def min_lstm(forget: Array, input_gate: Array, hidden: Array, initial: Array | N
     """h[t] = f' h[t - 1] + i' g(hidden), f' = f / (f + i), i' = i / (f + i): minLSTM (Feng et al. 2024)."""
 def mlstm(q: Array, k: Array, v: Array, i: Array, f: Array, *, scale: float | None = None, eps: float = 1e-06, initial_state: Array | None = None, output_final_state: bool = False, stepwise: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """h[t] = C[t]ᵀ q / (max(|n[t] · q|, exp(-m[t])) + eps): xLSTM's mLSTM (Beck et al. 2024, arXiv:2405.04517)."""
+@overload
+def recurrent_layer(gates: A, h0: Array, weight: Array, bias: Array | None = None, c0: Array | None = None, *, kind: RecurrentKind | str = ..., steps: int = ..., batch: int = ..., hidden: int = ..., order: Literal['ifgo', 'iofg', 'rzn', 'zrn'] | None = None, reverse: bool = False, return_c: Literal[False] = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A: ...
+@overload
+def recurrent_layer(gates: Array, h0: Array, weight: Array, bias: Array | None = None, c0: Array | None = None, *, kind: RecurrentKind | str = ..., steps: int = ..., batch: int = ..., hidden: int = ..., order: Literal['ifgo', 'iofg', 'rzn', 'zrn'] | None = None, reverse: bool = False, return_c: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """h[t] = cell(gates[t], weight h[t - 1] + bias, h[t - 1]): the recurrent part of an LSTM or GRU layer."""
 def retention(q: Array, k: Array, v: Array, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, cu_seqlens: Array | None = None, stepwise: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`simple_gla` with RetNet's decays, 1 - 2^(-5 - h) of head h at every step (arXiv:2307.08621)."""
 def rglru(x: Array, input_gate: Array, recurrence_gate: Array, decay: Array, initial: Array | None = None, *, c: float = 8.0, return_last: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
