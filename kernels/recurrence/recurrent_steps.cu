@@ -1,8 +1,9 @@
 // recurrent_steps   all steps of an LSTM or GRU layer, h[t] = cell(gates[t], weight h[t - 1] + bias, h[t - 1]), in one launch.
 //
 // Eight items of the batch are walked by a block, or by a cluster of blocks that have 32 units each: a block's weights then
-// stay in registers, and blocks hand one another their part of h through shared memory, a cluster barrier a step. A dot
-// product is two chains, k below 128 and the others in order, which are added: the same in both.
+// stay in registers, and blocks hand one another their part of h through shared memory, a cluster barrier a step. A block
+// alone has all units, and reads all weights through shared memory in every step. A dot product is two chains, k below 128
+// and the others in order, which are added: the same in both.
 #include <baracuda/cluster.cuh>
 #include <baracuda/vector.cuh>
 
@@ -46,6 +47,8 @@ template <class T, class CELL, int CLUSTER> BARACUDA_D void recurrent_steps(cons
   __shared__ A memory[together ? 1 : most][rows];  // c, of an LSTM
   __shared__ __align__(16)
       A own[together ? 2 : 1][together ? rows : 1][slice];  // this block's part of h after the step
+  constexpr int staged = sizeof(T) == 8 ? 2 : 32 / static_cast<int>(sizeof(T));  // steps of k of both chains
+  __shared__ T tile[together ? 1 : 2][staged][chain + 2];
   const int rank = together ? static_cast<int>(cluster_rank()) : 0, tid = static_cast<int>(threadIdx.x);
   const int hidden = p.hidden, slices = div_up(hidden, slice);
   const i64 first = static_cast<i64>(blockIdx.x / CLUSTER) * rows;  // of the batch
@@ -53,11 +56,10 @@ template <class T, class CELL, int CLUSTER> BARACUDA_D void recurrent_steps(cons
   const int gate = tid % chain / slice, column = tid % slice, from = tid / chain * chain, row = tid / slice;
   const bool mine = first + row < p.batch;
   const T* const weight = static_cast<const T*>(p.weight);
-  const auto load_weight = [&](int unit, int k) {
-    const bool there = gate < G && unit < hidden && k < hidden;
-    if (!there) return A(0);
-    return to_acc(
-        weight[(static_cast<i64>(p.places[gate]) * hidden + unit) * p.weight_strides[0] + k * p.weight_strides[1]]);
+  const auto weight_of = [&](int of_gate, int unit, int k) {
+    if (of_gate >= G || unit >= hidden || k >= hidden) return from_acc<T>(A(0));
+    return weight[(static_cast<i64>(p.places[of_gate]) * hidden + unit) * p.weight_strides[0] +
+                  k * p.weight_strides[1]];
   };
   for (int i = tid; i < most * rows; i += walkers) {
     const int k = i / rows, r = i % rows;
@@ -73,7 +75,7 @@ template <class T, class CELL, int CLUSTER> BARACUDA_D void recurrent_steps(cons
   A weights[together ? chain : 1], c = A(0);
   if constexpr (together) {
 #pragma unroll
-    for (int k = 0; k < chain; ++k) weights[k] = load_weight(rank * slice + column, from + k);
+    for (int k = 0; k < chain; ++k) weights[k] = to_acc(weight_of(gate, rank * slice + column, from + k));
     const int unit = rank * slice + column;
     if (p.c0 != nullptr && mine && unit < hidden) {
       c = to_acc(static_cast<const T*>(p.c0)[(first + row) * p.c0_strides[0] + unit * p.c0_strides[1]]);
@@ -107,13 +109,24 @@ template <class T, class CELL, int CLUSTER> BARACUDA_D void recurrent_steps(cons
 #pragma unroll
         for (int r = 0; r < rows; ++r) sum[r] = math::fma(w, h[r], sum[r]);
       };
-      if (gate < G && from < hidden) {
-        if constexpr (together) {
+      if constexpr (together) {
+        if (gate < G && from < hidden) {
 #pragma unroll
           for (int k = 0; k < chain; ++k) add(weights[k], k);
-        } else {
-#pragma unroll 4
-          for (int k = 0; k < chain && from + k < hidden; ++k) add(load_weight(unit, from + k), k);
+        }
+      } else {
+#pragma unroll 1
+        for (int k0 = 0; k0 < min(chain, hidden); k0 += staged) {
+          __syncthreads();
+          for (int i = tid; i < 2 * staged * chain; i += walkers) {  // neighbours have the same row of weights
+            const int k = i % staged, col = i / staged % chain, half = i / staged / chain;
+            tile[half][k][col] = weight_of(col / slice, s * slice + col % slice, half * chain + k0 + k);
+          }
+          __syncthreads();
+          if (gate < G && from < hidden) {
+#pragma unroll
+            for (int k = 0; k < staged; ++k) add(to_acc(tile[from / chain][k][tid % chain]), k0 + k);
+          }
         }
       }
       if (gate < G && from > 0) {

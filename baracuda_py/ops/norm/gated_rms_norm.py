@@ -146,7 +146,7 @@ def gated_benchmarks(*also: str) -> tuple[Benchmark, ...]:
 
 def gated_case(draw: Any, descriptor: Any) -> Any:
     """Tests: every rung, tails, groups and empty extents."""
-    cols = draw.sizes(1, 7, 8, 64, 100, 128, 256, 300, 1024, 0, rare=(2049, 4096, 5000, 20011))
+    cols = draw.sizes(1, 7, 8, 64, 100, 128, 256, 300, 1024, 0, rare=(24, 2049, 4096, 5000, 20011))
     return descriptor(
         batch_shape=draw.shape(0, 2, 0, 3) if cols < 2000 else (draw.integer(0, 2),),
         groups=draw.sizes(1, 2, 3) if cols < 2000 else 1, cols=cols, eps=draw.number(1e-8, 1e-2),

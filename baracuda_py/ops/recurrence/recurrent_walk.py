@@ -157,7 +157,10 @@ def _row(name: str, cluster: int, **facts: Any) -> Variant:
     return Variant(
         name, lambda p: _geometry(p, cluster), source="recurrence/recurrent_steps.cu",
         kernels=(
-            Kernel(_KERNELS[cluster], f"recurrent_steps<{{T}}, {{KIND}}, {cluster}>", PARAMS, threads=_THREADS, min_blocks=1),
+            Kernel(
+                _KERNELS[cluster], f"recurrent_steps<{{T}}, {{KIND}}, {cluster}>", PARAMS, threads=_THREADS,
+                min_blocks=1,
+            ),
         ),
         guarantee=Guarantee(Relative(4), batch_invariant=True), **facts,
     )  # fmt: skip

@@ -9,6 +9,7 @@ import pytest
 
 from baracuda_py.ops.recurrence.causal_conv1d import CausalConv1dDescriptor, CausalConv1dPlan
 from baracuda_py.ops.recurrence.causal_conv1d_backward import CausalConv1dBackwardDescriptor, CausalConv1dBackwardPlan
+from baracuda_py.ops.recurrence.recurrent_walk import RecurrentKind, RecurrentLayerDescriptor, RecurrentLayerPlan
 from baracuda_py.ops.recurrence.selective import SelectiveScanDescriptor
 from baracuda_py.ops.recurrence.selective_scan import SelectiveScanPlan
 from baracuda_py.ops.recurrence.selective_scan_backward import SelectiveScanBackwardPlan
@@ -44,6 +45,15 @@ def test_selective_scan(element: str, states: int) -> None:
     for plan in (SelectiveScanPlan, SelectiveScanBackwardPlan):
         case = fill(plan, desc, np.random.default_rng(states))
         assert wrong_plan(case, [plan.select(desc)]) is None
+
+
+@pytest.mark.parametrize("kind", list(RecurrentKind))
+@pytest.mark.parametrize("hidden", [33, 128, 256])
+@pytest.mark.parametrize("element", ELEMENTS)
+def test_recurrent_layer(element: str, hidden: int, kind: RecurrentKind) -> None:
+    desc = RecurrentLayerDescriptor(kind=kind, steps=24, batch=37, hidden=hidden, element=element)
+    case = fill(RecurrentLayerPlan, desc, np.random.default_rng(hidden), {"bias": True})
+    assert wrong_plan(case, [RecurrentLayerPlan.select(desc)]) is None
 
 
 @pytest.mark.parametrize("element", ELEMENTS)
