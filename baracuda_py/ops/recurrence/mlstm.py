@@ -10,13 +10,13 @@ from ...core import Array, InvalidProblemError
 from ...core.arrays import read
 from ...core.checked import real
 from ...core.outputs import beside, each_of
-from ...core.views import cut, shape_of, with_axis
+from ...core.views import cut, shape_of, with_axis, without_axes
 from ...expressions.elementwise import elementwise
 from ..elementwise.cast import cast
 from ..layout.concat import concat
 from ..layout.creation import ones, zeros
 from ..layout.moves import copy
-from ..scan.scan import cumsum  # type: ignore[attr-defined]  # made from a table
+from ..scan.scan import cumsum
 from ..scan.scan_extreme import cummax
 from .attend import attend, heads_of, in_acc
 from .kinds import RecurrenceKind
@@ -102,8 +102,9 @@ def mlstm(
         return h if out is None else out
     whole = (slice(None),) * 3
     states = (
-        cut(last, (*whole, slice(0, d_v)), "C"), cut(last, (*whole, d_v), "n"),
-        cut(place, (slice(None), steps - 1), "m") if steps else m,
+        cut(last, (*whole, slice(0, d_v)), "C"),
+        without_axes(cut(last, (*whole, slice(d_v, d_v + 1)), "n"), {3}, "n"),
+        without_axes(cut(place, (slice(None), slice(steps - 1, steps)), "m"), {1}, "m") if steps else m,
     )  # fmt: skip
     if outs[1] is None:
         return h, states

@@ -39,6 +39,10 @@ class SelectiveScanDescriptor(Descriptor):
 
     def validate(self) -> None:
         check_states(self.states, self.dim, self.groups)
+        if self.batch not in (1, self.num_states):
+            raise InvalidProblemError(
+                f"num_states must be batch, {self.batch}, or batch 1 for packed sequences, got {self.num_states}"
+            )
 
     @property
     def num_bounds(self) -> int:

@@ -43,10 +43,7 @@ def test_is_torchs_cells(kind: str, reverse: bool) -> None:
         np.testing.assert_allclose((got[0] if kind == "lstm" else got)[t], h.numpy(), rtol=1e-12, atol=1e-12)
 
 
-PROBLEMS = [
-    ("float32", "lstm", 3, 9, 33, False),
-    ("float16", "gru", 2, 3, 150, True),
-]
+PROBLEMS = [("float32", "lstm", 3, 9, 33, False), ("float16", "gru", 2, 3, 150, True)]
 
 
 @pytest.mark.usefixtures("emulation")
