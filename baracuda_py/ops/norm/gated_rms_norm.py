@@ -211,6 +211,8 @@ def gated_rms_norm(
         )
     if weight is not None and shape_of(weight, "weight") != shape[-1:]:
         raise InvalidProblemError(f"weight must have shape {shape[-1:]}, got {shape_of(weight, 'weight')}")
+    if out is not None and shape_of(out, "out") != shape:
+        raise InvalidProblemError(f"out must have the shape of x, {shape}, got {shape_of(out, 'out')}")
     size = shape[-1] if group_size is None else whole("group_size", group_size, 1)
     if group_size is not None and shape[-1] % size:
         raise InvalidProblemError(f"group_size must divide the {shape[-1]} columns of x, got {size}")
