@@ -160,7 +160,7 @@ def test_nan_in_a_state_reaches_its_channel_only() -> None:
         ({"B": made(5)}, "B must be"),
         ({"A": made(4, 300)}, "states"),
         ({"B": made(2, 3, 3, 11), "C": made(2, 3, 3, 11)}, "groups"),
-        ({"cu_seqlens": np.array([0, 11])}, "batch of 1"),
+        ({"cu_seqlens": np.array([0, 11])}, "batch 1 for packed"),
     ],
 )
 def test_bad_input_is_named(change: dict[str, Any], said: str) -> None:
