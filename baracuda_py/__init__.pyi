@@ -670,6 +670,11 @@ from .ops.norm.channel_norm import ChannelNormPlan as ChannelNormPlan
 from .ops.norm.channel_norm_backward import ChannelNormBackwardArgs as ChannelNormBackwardArgs
 from .ops.norm.channel_norm_backward import ChannelNormBackwardDescriptor as _ChannelNormBackwardDescriptor
 from .ops.norm.channel_norm_backward import ChannelNormBackwardPlan as ChannelNormBackwardPlan
+from .ops.norm.gated_rms_norm import GatedRMSNormArgs as GatedRMSNormArgs
+from .ops.norm.gated_rms_norm import GatedRMSNormDescriptor as _GatedRMSNormDescriptor
+from .ops.norm.gated_rms_norm import GatedRMSNormPlan as GatedRMSNormPlan
+from .ops.norm.gated_rms_norm_backward import GatedRMSNormBackwardArgs as GatedRMSNormBackwardArgs
+from .ops.norm.gated_rms_norm_backward import GatedRMSNormBackwardPlan as GatedRMSNormBackwardPlan
 from .ops.norm.layer_norm import LayerNormArgs as LayerNormArgs
 from .ops.norm.layer_norm import LayerNormDescriptor as _LayerNormDescriptor
 from .ops.norm.layer_norm import LayerNormPlan as LayerNormPlan
@@ -920,6 +925,10 @@ from .ops.recurrence.lstm_cell import LstmCellBackwardPlan as LstmCellBackwardPl
 from .ops.recurrence.lstm_cell import LstmCellPlan as LstmCellPlan
 from .ops.recurrence.recurrent import GruCellDescriptor as _GruCellDescriptor
 from .ops.recurrence.recurrent import LstmCellDescriptor as _LstmCellDescriptor
+from .ops.recurrence.recurrent_walk import RecurrentKind as RecurrentKind
+from .ops.recurrence.recurrent_walk import RecurrentLayerArgs as RecurrentLayerArgs
+from .ops.recurrence.recurrent_walk import RecurrentLayerDescriptor as _RecurrentLayerDescriptor
+from .ops.recurrence.recurrent_walk import RecurrentLayerPlan as RecurrentLayerPlan
 from .ops.recurrence.selective import SelectiveScanDescriptor as _SelectiveScanDescriptor
 from .ops.recurrence.selective_scan import SelectiveScanArgs as SelectiveScanArgs
 from .ops.recurrence.selective_scan import SelectiveScanPlan as SelectiveScanPlan
@@ -4891,6 +4900,9 @@ class ChannelNormBackwardDescriptor(_ChannelNormBackwardDescriptor):
 class ChannelNormDescriptor(_ChannelNormDescriptor):
     """As `Channels`; eps is added to the (biased) variance."""
     def __init__(self, *, batch: SupportsIndex, channels: SupportsIndex, spatial: SupportsIndex | Sequence[SupportsIndex], weight_element: DType | None = None, over: Literal['batch', 'group', 'instance'] = 'batch', num_groups: SupportsIndex | None = None, eps: SupportsFloat = 1e-05, element: DType) -> None: ...
+class GatedRMSNormDescriptor(_GatedRMSNormDescriptor):
+    """x has shape (*batch_shape, groups, cols); the mean is over cols."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex], groups: SupportsIndex = 1, cols: SupportsIndex, eps: SupportsFloat = 1e-06, norm_before_gate: bool = True, weight_element: DType | None = None, element: DType) -> None: ...
 class LayerNormBackwardDescriptor(_LayerNormBackwardDescriptor):
     """The fields of `LayerNormDescriptor` that the gradient needs (eps is in rstd)."""
     def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex], normalized_shape: SupportsIndex | Sequence[SupportsIndex], weight_element: DType | None = None, element: DType) -> None: ...
@@ -4937,8 +4949,10 @@ def dropout_add_layer_norm(x: Array, residual: Array, weight: Array | None = Non
     """(y, h): h = dropout(x, p) + residual, y = layer_norm(h) · weight + bias. Two launches."""
 def dropout_add_rms_norm(x: Array, residual: Array, weight: Array | None = None, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, eps: float = 1e-06, weight_offset: float = 0.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(y, h): h = dropout(x, p) + residual, y = rms_norm(h) · weight. Two launches, `dropout` and `rms_norm`."""
-def gated_rms_norm(x: Array, gate: Array, weight: Array | None = None, *, norm_before_gate: bool = True, eps: float = 1e-06, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """rms_norm(x) · weight · silu(gate), or (norm_before_gate=False) rms_norm(x · silu(gate)) · weight; two launches."""
+def gated_rms_norm(x: Array, gate: Array, weight: Array | None = None, *, norm_before_gate: bool = True, eps: float = 1e-06, group_size: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """rms_norm(x) · weight · silu(gate), or (norm_before_gate=False) rms_norm(x · silu(gate)) · weight, in one launch."""
+def gated_rms_norm_backward(dy: Array, x: Array, z: Array, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., groups: int = ..., cols: int = ..., eps: float = 1e-06, norm_before_gate: bool = True, weight_element: DType | None = None, return_dx: bool = True, return_dz: bool = True, return_dweight: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Gradients of `GatedRMSNormPlan`: da = rstd (g w - n mean(g w n)), dweight = Σ rows g n, n the normalised rows."""
 def group_norm(x: Array, num_groups: int, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(x - mean) / sqrt(var + eps) · weight + bias, mean and var of each of num_groups groups of a sample's channels."""
 def instance_norm(x: Array, running_mean: Array | None = None, running_var: Array | None = None, weight: Array | None = None, bias: Array | None = None, use_input_stats: bool = True, momentum: Scalar = 0.1, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -5656,9 +5670,12 @@ class LstmCellDescriptor(_LstmCellDescriptor):
 class RecurrenceDescriptor(_RecurrenceDescriptor):
     """Sequences of seq_len steps and num_heads states of d_k × d_v."""
     def __init__(self, *, kind: RecurrenceKind | str, batch_size: SupportsIndex, seq_len: SupportsIndex, q_heads: SupportsIndex, k_heads: SupportsIndex, v_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, num_heads: SupportsIndex | None = None, scale: SupportsFloat | None = None, use_qk_l2norm: bool = False, element: DType) -> None: ...
+class RecurrentLayerDescriptor(_RecurrentLayerDescriptor):
+    """gates have shape (steps, batch, n hidden), n being 4 of an LSTM and 3 of a GRU; at most 256 units."""
+    def __init__(self, *, kind: RecurrentKind | str, steps: SupportsIndex, batch: SupportsIndex, hidden: SupportsIndex, order: Literal['ifgo', 'iofg', 'rzn', 'zrn'] | None = None, reverse: bool = False, element: DType) -> None: ...
 class SelectiveScanDescriptor(_SelectiveScanDescriptor):
     """u has shape (batch, dim, length), a (dim, states), b and c (batch, groups, states, length), at most 256 states."""
-    def __init__(self, *, batch: SupportsIndex, dim: SupportsIndex, length: SupportsIndex, states: SupportsIndex, groups: SupportsIndex = 1, softplus: bool = False, element: DType) -> None: ...
+    def __init__(self, *, batch: SupportsIndex, dim: SupportsIndex, length: SupportsIndex, states: SupportsIndex, groups: SupportsIndex = 1, softplus: bool = False, num_states: SupportsIndex | None = None, element: DType) -> None: ...
 class SelectiveStateUpdateDescriptor(_SelectiveStateUpdateDescriptor):
     """u has shape (batch, dim), state (slots, dim, states), b and c (batch, groups, states), at most 256 states."""
     def __init__(self, *, batch: SupportsIndex, dim: SupportsIndex, states: SupportsIndex, slots: SupportsIndex, groups: SupportsIndex = 1, softplus: bool = False, state_element: DType | None = None, element: DType) -> None: ...
@@ -5718,6 +5735,13 @@ def min_gru(gate: Array, hidden: Array, initial: Array | None = None, *, positiv
     """h[t] = (1 - z) h[t - 1] + z g(hidden), z = sigmoid(gate): minGRU ('Were RNNs All We Needed?', Feng et al. 2024)."""
 def min_lstm(forget: Array, input_gate: Array, hidden: Array, initial: Array | None = None, *, positive: bool = True, return_last: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """h[t] = f' h[t - 1] + i' g(hidden), f' = f / (f + i), i' = i / (f + i): minLSTM (Feng et al. 2024)."""
+def mlstm(q: Array, k: Array, v: Array, i: Array, f: Array, *, scale: float | None = None, eps: float = 1e-06, initial_state: Array | None = None, output_final_state: bool = False, stepwise: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """h[t] = C[t]ᵀ q / (max(|n[t] · q|, exp(-m[t])) + eps): xLSTM's mLSTM (Beck et al. 2024, arXiv:2405.04517)."""
+@overload
+def recurrent_layer(gates: A, h0: Array, weight: Array, bias: Array | None = None, c0: Array | None = None, *, kind: RecurrentKind | str = ..., steps: int = ..., batch: int = ..., hidden: int = ..., order: Literal['ifgo', 'iofg', 'rzn', 'zrn'] | None = None, reverse: bool = False, return_c: Literal[False] = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A: ...
+@overload
+def recurrent_layer(gates: Array, h0: Array, weight: Array, bias: Array | None = None, c0: Array | None = None, *, kind: RecurrentKind | str = ..., steps: int = ..., batch: int = ..., hidden: int = ..., order: Literal['ifgo', 'iofg', 'rzn', 'zrn'] | None = None, reverse: bool = False, return_c: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """h[t] = cell(gates[t], weight h[t - 1] + bias, h[t - 1]): the recurrent part of an LSTM or GRU layer."""
 def retention(q: Array, k: Array, v: Array, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, cu_seqlens: Array | None = None, stepwise: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`simple_gla` with RetNet's decays, 1 - 2^(-5 - h) of head h at every step (arXiv:2307.08621)."""
 def rglru(x: Array, input_gate: Array, recurrence_gate: Array, decay: Array, initial: Array | None = None, *, c: float = 8.0, return_last: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -5734,9 +5758,9 @@ def rwkv6(r: Array, k: Array, v: Array, w: Array, u: Array, *, scale: float | No
     """RWKV-6: y[t] = scale · (S[t - 1] + diag(u) k[t] v[t]ᵀ)ᵀ r[t], S[t] = diag(exp w[t]) S[t - 1] + k[t] v[t]ᵀ."""
 def rwkv7(r: Array, w: Array, k: Array, v: Array, a: Array, b: Array, *, scale: float = 1.0, initial_state: Array | None = None, output_final_state: bool = False, cu_seqlens: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """RWKV-7: y[t] = scale · S[t]ᵀ r[t], S[t] = (diag(exp w[t]) + b[t] a[t]ᵀ) S[t - 1] + k[t] v[t]ᵀ."""
-def selective_scan(u: Array, delta: Array, A: Array, B: Array, C: Array, D: Array | None = None, z: Array | None = None, delta_bias: Array | None = None, delta_softplus: bool = False, return_last_state: bool = False, *, initial_state: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def selective_scan(u: Array, delta: Array, A: Array, B: Array, C: Array, D: Array | None = None, z: Array | None = None, delta_bias: Array | None = None, delta_softplus: bool = False, return_last_state: bool = False, *, initial_state: Array | None = None, cu_seqlens: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """Mamba's recurrence h = exp(dt A) h + dt B u, y = (C h + D u) silu(z), selective_scan_fn of mamba-ssm (real A)."""
-def selective_scan_backward(dy: Array, u: Array, delta: Array, a: Array, b: Array, c: Array, d: Array | None = None, z: Array | None = None, delta_bias: Array | None = None, initial_state: Array | None = None, dlast_state: Array | None = None, *, batch: int = ..., dim: int = ..., length: int = ..., states: int = ..., groups: int = ..., softplus: bool = False, return_du: bool = True, return_ddelta: bool = True, return_da: bool = True, return_db: bool = True, return_dc: bool = True, return_dd: bool = True, return_dz: bool = True, return_ddelta_bias: bool = True, return_dinitial_state: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def selective_scan_backward(dy: Array, u: Array, delta: Array, a: Array, b: Array, c: Array, d: Array | None = None, z: Array | None = None, delta_bias: Array | None = None, initial_state: Array | None = None, cu_seqlens: Array | None = None, dlast_state: Array | None = None, *, batch: int = ..., dim: int = ..., length: int = ..., states: int = ..., groups: int = ..., softplus: bool = False, num_states: int | None = ..., return_du: bool = True, return_ddelta: bool = True, return_da: bool = True, return_db: bool = True, return_dc: bool = True, return_dd: bool = True, return_dz: bool = True, return_ddelta_bias: bool = True, return_dinitial_state: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """Gradients of `SelectiveScanPlan`: with g = ∂L/∂h, walked back from dlast_state, du = Σ_n g dt b + dy d and so on."""
 def selective_state_update(state: Array, x: Array, dt: Array, A: Array, B: Array, C: Array, D: Array | None = None, z: Array | None = None, dt_bias: Array | None = None, dt_softplus: bool = False, *, state_batch_indices: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y [batch, dim] of the next step; state [slots, dim, states] moves on in place (mamba-ssm's, by its names)."""

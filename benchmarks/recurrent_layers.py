@@ -1,6 +1,6 @@
 """Whole layers of recurrences, forward and with their gradients, beside the same layers of torch and of packages.
 
-    python benchmarks/recurrent_layers.py [--rounds 5] [--only lstm;mamba2] [--csv [FILE]]
+    python benchmarks/recurrent_layers.py [--rounds 5] [--only lstm_1024;mamba2] [--csv [FILE]]
 
 LSTM and GRU stand beside torch.nn's (cuDNN) with the same weights, Mamba and Mamba-2 beside mamba-ssm's and gated
 DeltaNet beside flash-linear-attention's where those are installed, with their weights, too. `step` is one token of 64
@@ -40,7 +40,9 @@ class Layer:
 def _networks(steps: int, batch: int, size: int) -> dict[str, Layer]:
     shape = f"[{steps}, {batch}, {size}]"
     return {
-        name.lower(): Layer(shape, (steps, batch, size), partial(getattr(nn, name), size, size), ("torch.nn", name))
+        f"{name.lower()}_{size}": Layer(
+            shape, (steps, batch, size), partial(getattr(nn, name), size, size), ("torch.nn", name)
+        )
         for name in ("LSTM", "GRU")
     }
 
@@ -53,6 +55,7 @@ def layers(tokens: int = 4096, batch: int = 4, width: int = 2048) -> dict[str, L
     gated = {"hidden_size": width, "head_dim": width // heads * 3 // 4, "num_heads": heads, "layer_idx": 0}
     return {
         **_networks(min(512, tokens), 16 * batch, width // 2),
+        **_networks(min(128, tokens), 8 * batch, width // 8),
         "mamba": Layer(shape, one, lambda: nn.Mamba(width, layer_idx=0), ("mamba_ssm", "Mamba"),
                        {"d_model": width, "layer_idx": 0}),
         "mamba2": Layer(shape, one, lambda: nn.Mamba2(**mamba2), ("mamba_ssm", "Mamba2"), mamba2),

@@ -1076,6 +1076,7 @@ from baracuda_py import batch_norm_stats as batch_norm_stats
 from baracuda_py import channel_norm as channel_norm
 from baracuda_py import channel_norm_backward as channel_norm_backward
 from baracuda_py import gated_rms_norm as gated_rms_norm
+from baracuda_py import gated_rms_norm_backward as gated_rms_norm_backward
 from baracuda_py import group_norm as group_norm
 from baracuda_py import instance_norm as instance_norm
 from baracuda_py import layer_norm as layer_norm
@@ -1260,6 +1261,8 @@ from baracuda_py import lstm_gates_backward as lstm_gates_backward
 from baracuda_py import mamba2_ssd as mamba2_ssd
 from baracuda_py import min_gru as min_gru
 from baracuda_py import min_lstm as min_lstm
+from baracuda_py import mlstm as mlstm
+from baracuda_py import recurrent_layer as recurrent_layer
 from baracuda_py import retention as retention
 from baracuda_py import rglru as rglru
 from baracuda_py import rnn_relu_cell as rnn_relu_cell
