@@ -44,12 +44,13 @@ _SUMS = {
 _IN_ACC = ("dg", "dg_channel", "dbeta", "dbonus")
 
 
-def _sum(p: Problem, name: str, place: int) -> Step:
+def sum_of(p: Problem, name: str, place: int, tiles: int) -> Step:
+    """The sum of a part over tiles and the state heads of a group."""
     desc, out = p.desc, p.views[name]
     _, heads, width, source = _SUMS[name]
     x = p.views[source] if source and desc.use_qk_l2norm else None
     wide = getattr(desc, width) if width else 1
-    batch, rows, tiles = desc.batch_size, desc.seq_len, 1 if name == "dv" else tiles_of(desc)
+    batch, rows, tiles = desc.batch_size, desc.seq_len, min(1, tiles) if name == "dv" else tiles
     if name == "dbonus":
         batch, rows, tiles = 1, 1, desc.num_states * tiles
         strides: tuple[int, ...] = (0, 0, out.strides[0])
@@ -102,18 +103,17 @@ def _geometry(p: Problem) -> Geometry | str:
         smem = _shared(p, d)
         steps.append(Step(f"backward_{d}", (blocks, 1, 1), params, {}, THREADS, smem))
     else:  # no sequence: every gradient is 0
-        return _nothing(p)
-    steps += [_sum(p, name, place) for name, place in sums if 0 not in p.views[name].shape]
+        return nothing(p)
+    steps += [sum_of(p, name, place, tiles) for name, place in sums if 0 not in p.views[name].shape]
     return Geometry(tuple(steps), used, layout_of(p))
 
 
-def _nothing(p: Problem) -> Geometry:
+def nothing(p: Problem) -> Geometry:
     """Sums of no tile."""
     steps = []
     for name in _SUMS:
         if p.views.get(name) is not None and 0 not in p.views[name].shape:
-            one = _sum(p, name, 0)
-            steps.append(Step(one.kernel, one.grid, {**one.params, "tiles": 0}, {}, THREADS))
+            steps.append(sum_of(p, name, 0, 0))
     return Geometry(tuple(steps), 256, layout_of(p))
 
 

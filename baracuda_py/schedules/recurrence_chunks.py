@@ -1,0 +1,149 @@
+"""Linear attention taken apart into chunks of 64 steps: what is local, states, their gradients, and what follows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..core import Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant
+from ..core.variant import aligned
+from .attention.dense.forward import HALVES, wide
+from .recurrence import CHUNK, CHUNK_DIMS, FIELDS, THREADS, common, layout_of, three
+from .recurrence_backward import SUM, nothing, sum_of
+
+CREW = 256
+_AREA = CHUNK * CHUNK
+_KEPT = ("memory", "slopes", "u", "du", "w", "inverse")
+PARAMS = Params(
+    "ChunkedAttentionParams", **FIELDS,
+    **dict.fromkeys(
+        (*_KEPT, "dfinal_state", "dinitial_state", "dq", "dk", "dv", "dg", "dbeta"), "ptr"
+    ),
+    **dict.fromkeys(
+        ("dfinal_stride", "dinitial_stride", "dq_stride", "dk_stride", "dv_stride", "dg_stride", "dbeta_stride"),
+        "i64[3]",
+    ),
+    chunks_each="i64", whole="i32",
+)  # fmt: skip
+_BITS = {"dq": 1, "dk": 2, "dv": 4}  # of `whole`: outputs that are no sums of heads
+_HEADS = {"dq": "q_heads", "dk": "k_heads", "dv": "v_heads"}
+
+
+class Chunks:
+    """Places of a problem's chunks and what each keeps in the workspace."""
+
+    def __init__(self, p: Problem, d: int) -> None:
+        desc, self.d = p.desc, d
+        steps = desc.seq_len if desc.batch_size else 0
+        self.each = -(-steps // CHUNK)
+        packed = p.views.get("cu_seqlens") is not None
+        self.places = steps // CHUNK + desc.num_states if packed else self.each * desc.num_states
+        self.tiles = -(-desc.d_v // CHUNK)
+        self.local = self.places * desc.num_heads
+        self.walks = desc.num_states * desc.num_heads * self.tiles
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of what is kept."""
+        state, area = self.local * self.tiles * self.d * CHUNK * 2, self.local * self.tiles * _AREA * 2
+        return {
+            "memory": state, "slopes": state, "u": area, "du": area, "w": self.local * CHUNK * self.d * 2,
+            "inverse": self.local * _AREA * 4,
+        }  # fmt: skip
+
+    def shared(self, kernel: str, delta: bool, backward: bool = False) -> int:
+        """Bytes of shared memory of a kernel's blocks."""
+        rows, area = 2 * CHUNK * self.d, 2 * _AREA
+        return {
+            "local": (2 if backward else 1) * rows + 7 * area,
+            "states": (3 if delta else 2) * rows + 2 * area,
+            "slopes": (4 * rows + 3 * area) if delta else 2 * rows + 2 * area,
+            "gradients": 4 * rows + (5 if delta else 3) * area,
+        }[kernel]
+
+    def step(self, kernel: str, params: dict[str, Any], delta: bool, backward: bool = False) -> Step:
+        """A launch: of a block for each chunk and head, or for each walk along a sequence."""
+        blocks = self.walks if kernel in ("states", "slopes") else self.local
+        name = f"{kernel}_{self.d}" if kernel == "local" else f"{kernel}_{'delta_' if delta else ''}{self.d}"
+        return Step(name, (blocks, 1, 1), params, {}, CREW, self.shared(kernel, delta, backward))
+
+
+def chunks_for(p: Problem) -> Chunks | str:
+    """The chunks, or why there are none."""
+    if p.views.get("g_channel") is not None:
+        return "decays of every channel"
+    d = next((d for d in CHUNK_DIMS if p.desc.d_k <= d), None)
+    if d is None:
+        return f"d_k {p.desc.d_k} is beyond {CHUNK_DIMS[-1]}"
+    made = Chunks(p, d)
+    return "2^31 blocks or more" if max(made.local, made.walks) >= 2**31 else made
+
+
+def _whole(p: Problem, name: str) -> bool:
+    view = p.views[name]
+    return getattr(p.desc, _HEADS[name]) == p.desc.num_heads and view.strides[-1] == 1
+
+
+def _backward(p: Problem) -> Geometry | str:
+    desc, chunks = p.desc, chunks_for(p)
+    if isinstance(chunks, str):
+        return chunks
+    if not desc.num_states or not desc.num_heads:
+        return nothing(p)
+    delta, used = p.beta is not None, 0
+    params: dict[str, Any] = common(p, y=p.dy) | {
+        "y": "dy", "wide": wide(p.q, p.k, p.v, None, p.dy), "chunks_each": chunks.each, "whole": 0,
+        "dfinal_stride": three(p.dfinal_state), "dinitial_stride": three(p.dinitial_state),
+    }  # fmt: skip
+    for name in ("dfinal_state", "dinitial_state"):
+        params[name] = "@null" if p.views.get(name) is None else name
+    for name, nbytes in chunks.sizes().items():
+        there = delta or name in ("memory", "slopes")
+        params[name] = ("@workspace", used) if there else "@null"
+        used += aligned(nbytes) if there else 0
+    sums = []
+    for name in ("dq", "dk", "dv", "dg", "dbeta"):
+        view = p.views.get(name)
+        params |= {name: "@null" if view is None else name, f"{name}_stride": three(view)}
+        if view is None or name not in _BITS:
+            continue
+        if _whole(p, name):
+            params["whole"] += _BITS[name]
+        else:
+            params[name] = ("@workspace", used)
+            sums.append((name, used))
+            width = desc.d_v if name == "dv" else desc.d_k
+            used += aligned(desc.batch_size * desc.seq_len * desc.num_heads * width * 4)
+    wanted = any(params[name] != "@null" for name in ("dq", "dk", "dv", "dg", "dbeta"))
+    kernels = ["local"] * (delta and chunks.local > 0)
+    kernels += ["states"] * wanted + ["slopes"] + ["gradients"] * (wanted and chunks.local > 0)
+    steps = [chunks.step(kernel, params, delta, backward=True) for kernel in kernels]
+    steps += [sum_of(p, name, place, 1) for name, place in sums if 0 not in p.views[name].shape]
+    return Geometry(tuple(steps), used, layout_of(p))
+
+
+def _kernels(names: tuple[str, ...]) -> tuple[Kernel, ...]:
+    made = []
+    for name in names:
+        for delta in (False,) if name in ("local", "outputs") else (False, True):
+            rule = "" if name in ("local", "outputs") else f", {str(delta).lower()}"
+            made += [
+                Kernel(
+                    f"{name}_{'delta_' if delta else ''}{d}", f"linear_attention_{name}<{{T}}, {d}{rule}>", PARAMS,
+                    threads=CREW, source=f"recurrence/linear_attention_{name}.cu", kindless=True,
+                )
+                for d in CHUNK_DIMS
+            ]  # fmt: skip
+    return tuple(made)
+
+
+BACKWARD_CHUNKS_ROW = Variant(
+    "chunks", _backward, source="recurrence/linear_attention_gradients.cu", elements=HALVES,
+    kernels=(
+        *_kernels(("local", "states", "slopes", "gradients")),
+        *(
+            Kernel(name, f"recurrence_sum<{{T}}, {{{kind}}}>", SUM, threads=THREADS, kindless=True,
+                   source="recurrence/linear_attention_backward.cu")
+            for name, kind in (("sum", "T"), ("sum_acc", "A"))
+        ),
+    ),
+    guarantee=Guarantee(Relative(4, mean=3), batch_invariant=True),
+)  # fmt: skip
