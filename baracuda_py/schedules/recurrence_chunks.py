@@ -13,16 +13,12 @@ from .recurrence_backward import SUM, nothing, sum_of
 CREW = 256
 _AREA = CHUNK * CHUNK
 _KEPT = ("memory", "slopes", "u", "du", "w", "inverse")
+_GRADIENTS = ("dq", "dk", "dv", "dg", "dbeta")
+_STRIDES = ("dfinal_stride", "dinitial_stride", *(f"{name}_stride" for name in _GRADIENTS))
 PARAMS = Params(
     "ChunkedAttentionParams", **FIELDS,
-    **dict.fromkeys(
-        (*_KEPT, "dfinal_state", "dinitial_state", "dq", "dk", "dv", "dg", "dbeta"), "ptr"
-    ),
-    **dict.fromkeys(
-        ("dfinal_stride", "dinitial_stride", "dq_stride", "dk_stride", "dv_stride", "dg_stride", "dbeta_stride"),
-        "i64[3]",
-    ),
-    chunks_each="i64", whole="i32",
+    **dict.fromkeys((*_KEPT, "dfinal_state", "dinitial_state", *_GRADIENTS), "ptr"),
+    **dict.fromkeys(_STRIDES, "i64[3]"), chunks_each="i64", whole="i32",
 )  # fmt: skip
 _BITS = {"dq": 1, "dk": 2, "dv": 4}  # of `whole`: outputs that are no sums of heads
 _HEADS = {"dq": "q_heads", "dk": "k_heads", "dv": "v_heads"}
@@ -54,14 +50,18 @@ class Chunks:
         rows, area = 2 * CHUNK * self.d, 2 * _AREA
         return {
             "local": (2 if backward else 1) * rows + 7 * area,
-            "states": (3 if delta else 2) * rows + 2 * area,
-            "slopes": (4 * rows + 3 * area) if delta else 2 * rows + 2 * area,
+            "states": (5 if delta else 3) * rows + 3 * area,
+            "slopes": (4 * rows + 4 * area) if delta else 3 * rows + 3 * area,
+            "outputs": 3 * rows + 2 * area,
             "gradients": 4 * rows + (5 if delta else 3) * area,
         }[kernel]
 
-    def step(self, kernel: str, params: dict[str, Any], delta: bool, backward: bool = False) -> Step:
+    def step(
+        self, kernel: str, params: dict[str, Any], delta: bool, backward: bool = False, blocks: int | None = None
+    ) -> Step:
         """A launch: of a block for each chunk and head, or for each walk along a sequence."""
-        blocks = self.walks if kernel in ("states", "slopes") else self.local
+        if blocks is None:
+            blocks = self.walks if kernel in ("states", "slopes") else self.local
         name = f"{kernel}_{self.d}" if kernel == "local" else f"{kernel}_{'delta_' if delta else ''}{self.d}"
         return Step(name, (blocks, 1, 1), params, {}, CREW, self.shared(kernel, delta, backward))
 
@@ -100,7 +100,7 @@ def _backward(p: Problem) -> Geometry | str:
         params[name] = ("@workspace", used) if there else "@null"
         used += aligned(nbytes) if there else 0
     sums = []
-    for name in ("dq", "dk", "dv", "dg", "dbeta"):
+    for name in _GRADIENTS:
         view = p.views.get(name)
         params |= {name: "@null" if view is None else name, f"{name}_stride": three(view)}
         if view is None or name not in _BITS:
@@ -112,7 +112,7 @@ def _backward(p: Problem) -> Geometry | str:
             sums.append((name, used))
             width = desc.d_v if name == "dv" else desc.d_k
             used += aligned(desc.batch_size * desc.seq_len * desc.num_heads * width * 4)
-    wanted = any(params[name] != "@null" for name in ("dq", "dk", "dv", "dg", "dbeta"))
+    wanted = any(params[name] != "@null" for name in _GRADIENTS)
     kernels = ["local"] * (delta and chunks.local > 0)
     kernels += ["states"] * wanted + ["slopes"] + ["gradients"] * (wanted and chunks.local > 0)
     steps = [chunks.step(kernel, params, delta, backward=True) for kernel in kernels]
@@ -120,15 +120,45 @@ def _backward(p: Problem) -> Geometry | str:
     return Geometry(tuple(steps), used, layout_of(p))
 
 
+def _forward(p: Problem) -> Geometry | str:
+    desc = p.desc
+    if desc.stepwise:
+        return "in chunks, and stepwise asks for step by step"
+    chunks, delta = chunks_for(p), p.beta is not None
+    if isinstance(chunks, str):
+        return chunks
+    if not delta and desc.seq_len <= CHUNK:
+        return "one chunk, of which one launch makes as much"
+    params: dict[str, Any] = common(p) | {
+        **dict.fromkeys((*_KEPT, "dfinal_state", "dinitial_state", *_GRADIENTS), "@null"),
+        **dict.fromkeys(_STRIDES, (0, 0, 0)), "wide": wide(p.q, p.k, p.v, None, p.y), "chunks_each": chunks.each,
+        "whole": 0,
+    }  # fmt: skip
+    if p.final_state is not None:
+        params |= {"final_state": "final_state", "final_stride": three(p.final_state)}
+    used = 0
+    for name in ("memory", *(("u", "w") if delta else ())):
+        params[name] = ("@workspace", used)
+        used += aligned(chunks.sizes()[name])
+    if not desc.num_states:
+        blocks = desc.num_heads * (desc.batch_size > 0)
+        steps = [chunks.step("outputs", params, delta, blocks=blocks)] * (blocks > 0)
+        return Geometry(tuple(steps), used, layout_of(p))
+    kernels = ["local"] * delta + ["states", "outputs"]
+    steps = [chunks.step(kernel, params, delta) for kernel in kernels]
+    return Geometry(tuple(step for step in steps if step.grid[0]), used, layout_of(p))
+
+
 def _kernels(names: tuple[str, ...]) -> tuple[Kernel, ...]:
     made = []
     for name in names:
-        for delta in (False,) if name in ("local", "outputs") else (False, True):
-            rule = "" if name in ("local", "outputs") else f", {str(delta).lower()}"
+        for delta in (False,) if name == "local" else (False, True):
+            rule = "" if name == "local" else f", {str(delta).lower()}"
             made += [
                 Kernel(
                     f"{name}_{'delta_' if delta else ''}{d}", f"linear_attention_{name}<{{T}}, {d}{rule}>", PARAMS,
-                    threads=CREW, source=f"recurrence/linear_attention_{name}.cu", kindless=True,
+                    threads=CREW, min_blocks=2 if name in ("states", "slopes") else 0,
+                    source=f"recurrence/linear_attention_{name}.cu", kindless=True,
                 )
                 for d in CHUNK_DIMS
             ]  # fmt: skip
@@ -145,5 +175,14 @@ BACKWARD_CHUNKS_ROW = Variant(
             for name, kind in (("sum", "T"), ("sum_acc", "A"))
         ),
     ),
-    guarantee=Guarantee(Relative(4, mean=3), batch_invariant=True),
+    guarantee=Guarantee(Relative(4, mean=3), batch_invariant=True), may_spill=True,
 )  # fmt: skip
+FORWARD_CHUNKS_ROW = Variant(
+    "passes",
+    _forward,
+    source="recurrence/linear_attention_outputs.cu",
+    elements=HALVES,
+    kernels=_kernels(("local", "states", "outputs")),
+    guarantee=Guarantee(Relative(3, mean=3), batch_invariant=True),
+    may_spill=True,
+)

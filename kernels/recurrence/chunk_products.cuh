@@ -59,24 +59,39 @@ template <class P> BARACUDA_D Chunk chunk_of(const P& p, i64 place) {
   return {p.bounds == nullptr ? n : 0, start, there ? static_cast<int>(min<i64>(chunk, own.end - start)) : 0};
 }
 
-// The sums of logs of decays from the chunk's first step on; 0 without decays. One warp calls it.
-template <class P> BARACUDA_D void sum_logs(float* sums, const P& p, i64 batch, i64 start, i64 head, int steps) {
-  float before = 0.0f;
+// Logs of decays of a chunk's steps: a lane has those of steps lane and lane + 32. One warp calls it, and what follows.
+struct Logs {
+  float of[chunk / warp_size];
+
+  template <class P> BARACUDA_D void read(const P& p, i64 batch, i64 start, i64 head, int steps) {
 #pragma unroll
-  for (int half = 0; half < chunk; half += warp_size) {
-    const int step = half + lane_id();
-    float x = 0.0f;
-    if (p.g != nullptr && step < steps)
-      x = math::maximum(*row_at<float>(p.g, p.stride[7], batch, start + step, head), least_log);
-#pragma unroll
-    for (int lane = 1; lane < warp_size; lane *= 2) {
-      const float left = __shfl_up_sync(full_warp, x, lane);
-      if (lane_id() >= lane) x += left;
+    for (int half = 0; half < chunk / warp_size; ++half) {
+      const int step = half * warp_size + lane_id();
+      of[half] = 0.0f;
+      if (p.g != nullptr && step < steps) of[half] = *row_at<float>(p.g, p.stride[7], batch, start + step, head);
     }
-    x += before;
-    sums[step] = x;
-    before = __shfl_sync(full_warp, x, warp_size - 1);
   }
+  // Their sums from the chunk's first step on; 0 without decays.
+  BARACUDA_D void sum(float* sums) const {
+    float before = 0.0f;
+#pragma unroll
+    for (int half = 0; half < chunk / warp_size; ++half) {
+      float x = math::maximum(of[half], least_log);
+#pragma unroll
+      for (int lane = 1; lane < warp_size; lane *= 2) {
+        const float left = __shfl_up_sync(full_warp, x, lane);
+        if (lane_id() >= lane) x += left;
+      }
+      x += before;
+      sums[half * warp_size + lane_id()] = x;
+      before = __shfl_sync(full_warp, x, warp_size - 1);
+    }
+  }
+};
+template <class P> BARACUDA_D void sum_logs(float* sums, const P& p, i64 batch, i64 start, i64 head, int steps) {
+  Logs logs;
+  logs.read(p, batch, start, head, steps);
+  logs.sum(sums);
 }
 // exp of a sum of logs, 1 without decays.
 template <class P> BARACUDA_D float fade_of(const P& p, float log) { return p.g != nullptr ? math::exp(log) : 1.0f; }

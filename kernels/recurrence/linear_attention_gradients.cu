@@ -132,21 +132,19 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
   const auto since = [&](int i) { return fade_of(p, sums[i]); };
   const auto until = [&](int i) { return fade_of(p, sums[chunk - 1] - sums[i]); };
   float weight[4][4], alike[4][4], dweight[4][4], xu[4][4], dq[N][4], dk[N][4], dx[N][4], products = 0.0f;
-  float of_x[2] = {0.0f, 0.0f};  // rows of X * v
-  {
-    const tile::Reader<DK, true> all_keys = moved(tile::Reader<DK, true>(keys), col0, 0);
-    clear(weight);
-    multiply<T, DK>(weight, tile::Reader<DK, false>(queries + row0 * DK), all_keys);
+  float of_x[2] = {0.0f, 0.0f};                                // rows of X * v
+  const auto alike_rows = [&](float(&to)[4][4], const T* x) {  // x k^T
+    clear(to);
+    multiply<T, DK>(to, tile::Reader<DK, false>(x + row0 * DK), moved(tile::Reader<DK, true>(keys), col0, 0));
+  };
+  const auto find_weights = [&] {
+    alike_rows(weight, queries);
     each(weight, row0, col0,
          [&](float& x, int i, int j) { x = j <= i ? x * (scale * of_query[i] * of_key[j]) * fade(i, j) : 0.0f; });
-    if constexpr (DELTA) {
-      clear(alike);
-      multiply<T, DK>(alike, tile::Reader<DK, false>(keys + row0 * DK), all_keys);
-      each(alike, row0, col0,
-           [&](float& x, int i, int j) { x = j < i ? x * (of_key[i] * of_key[j]) * fade(i, j) : 0.0f; });
-    } else {
-      put_all<64>(scores, row0, col0, weight);
-    }
+  };
+  if constexpr (!DELTA) {
+    find_weights();
+    put_all<64>(scores, row0, col0, weight);
   }
   clear(dweight), clear(xu), clear(dq), clear(dk), clear(dx);
 #pragma unroll 1
@@ -233,6 +231,12 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
         dk[c][e] = math::fma(-betas[i], seen, dk[c][e]);
       }
     }
+  }
+  if constexpr (DELTA) {
+    find_weights();
+    alike_rows(alike, keys);
+    each(alike, row0, col0,
+         [&](float& x, int i, int j) { x = j < i ? x * (of_key[i] * of_key[j]) * fade(i, j) : 0.0f; });
   }
   T* const of_keys = outputs;            // F with the factors of k in its columns
   T* const of_queries = outputs + area;  // F with those of q in its rows

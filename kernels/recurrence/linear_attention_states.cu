@@ -4,7 +4,8 @@
 // which takes the place of its u. States are float32 from chunk to chunk, and of 16 bits where they are multiplied and
 // kept.
 //
-// Schedule: a block of eight warps walks the chunks of one sequence with 64 columns of one head's state in registers. The
+// Schedule: a block of eight warps walks the chunks of one sequence with 64 columns of one head's state in registers; the
+// next chunk's operands come meanwhile. The
 // order of every sum is fixed by the step's place in its sequence; it is that of linear_attention_chunks.cu.
 #include "recurrence/chunk_products.cuh"
 
@@ -13,12 +14,11 @@ namespace baracuda {
 template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention_states(const P& p) {
   using namespace recurrence::chunked;
   using recurrence::row_at;
-  BARACUDA_DYNAMIC_SMEM(T, keys);       // [64][DK]
-  T* const values = keys + chunk * DK;  // [64][64]: v, or u
-  T* const weighted = values + area;    // [64][64]: u as the state takes it
-  T* const memory = weighted + area;    // [DK][64]
-  T* const reads = memory + DK * 64;    // [64][DK]: w
-  __shared__ float sums[chunk], of_key[chunk];
+  constexpr int stage = (DELTA ? 2 : 1) * chunk * DK + area;
+  BARACUDA_DYNAMIC_SMEM(T, stages);        // of two: k [64][DK], v or u [64][64], w [64][DK]
+  T* const weighted = stages + 2 * stage;  // [64][64]: u as the state takes it
+  T* const memory = weighted + area;       // [DK][64]
+  __shared__ float logs[2][chunk], of_key[chunk];
   const i64 tiles = div_up(p.d_v, width), tile_of = blockIdx.x % tiles, head = blockIdx.x / tiles % p.num_heads;
   const i64 n = blockIdx.x / tiles / p.num_heads, batch = p.bounds == nullptr ? n : 0, column = tile_of * width;
   const int left = static_cast<int>(min<i64>(width, p.d_v - column)), thread = static_cast<int>(threadIdx.x);
@@ -29,24 +29,44 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
       p.initial_state == nullptr ? nullptr : row_at<float>(p.initial_state, p.initial_stride, n, head, 0) + column,
       p.initial_stride[2], p.d_k, left);
   i64 own = rows.place * p.num_heads + head;
-#pragma unroll 1
-  for (i64 start = rows.begin; start < rows.end; start += chunk, own += p.num_heads) {
+  const auto written = [&](i64 own) { return static_cast<T*>(p.u) + (own * tiles + tile_of) * area; };
+  const auto load_stage = [&](T* to, i64 start, i64 own) {
     const int steps = static_cast<int>(min<i64>(chunk, rows.end - start));
-    T* const written = static_cast<T*>(p.u) + (own * tiles + tile_of) * area;
-    __syncthreads();  // all have read the chunk before
-    tile::copy<chunk, DK, crew>(keys, rows_for<T>(p, p.k, p.stride[1], p.k_heads, batch, start, head), p.stride[1][1],
+    tile::copy<chunk, DK, crew>(to, rows_for<T>(p, p.k, p.stride[1], p.k_heads, batch, start, head), p.stride[1][1],
                                 steps, p.d_k, p.wide & 2);
     if constexpr (DELTA) {
-      tile::copy<chunk, 64, crew>(values, written, 64, chunk, width, true);
-      tile::copy<chunk, DK, crew>(reads, static_cast<const T*>(p.w) + own * chunk * DK, DK, chunk, DK, true);
+      tile::copy<chunk, 64, crew>(to + chunk * DK, written(own), 64, chunk, width, true);
+      tile::copy<chunk, DK, crew>(to + chunk * DK + area, static_cast<const T*>(p.w) + own * chunk * DK, DK, chunk, DK,
+                                  true);
     } else {
-      tile::copy<chunk, 64, crew>(values, rows_for<T>(p, p.v, p.stride[2], p.v_heads, batch, start, head) + column,
+      tile::copy<chunk, 64, crew>(to + chunk * DK,
+                                  rows_for<T>(p, p.v, p.stride[2], p.v_heads, batch, start, head) + column,
                                   p.stride[2][1], steps, left, p.wide & 4);
     }
+  };
+  const auto read_logs = [&](Logs& to, i64 start) {
+    to.read(p, batch, start, head, static_cast<int>(min<i64>(chunk, rows.end - start)));
+  };
+  Logs next;
+  if (rows.begin < rows.end) {
+    load_stage(stages, rows.begin, own);
+    if (warp == 0) read_logs(next, rows.begin), next.sum(logs[0]);
+  }
+  cp_async_commit();
+  int turn = 0;
+#pragma unroll 1
+  for (i64 start = rows.begin; start < rows.end; start += chunk, own += p.num_heads, turn ^= 1) {
+    const bool more = start + chunk < rows.end;
+    T* const keys = stages + turn * stage;
+    T* const values = keys + chunk * DK;
+    T* const reads = values + area;
+    const float* const sums = logs[turn];
+    __syncthreads();  // all have read the chunk before
+    if (more) load_stage(stages + (turn ^ 1) * stage, start + chunk, own + p.num_heads);
     cp_async_commit();
+    if (more && warp == 0) read_logs(next, start + chunk);
     put_all<64>(memory, state.row(), state.col(), state.x);
-    if (warp == 0) sum_logs(sums, p, batch, start, head, steps);
-    cp_async_wait<0>();
+    cp_async_wait<1>();
     __syncthreads();
     if (thread < chunk) of_key[thread] = norm_of<DK>(p, keys, thread);
     tile::copy_out<DK, 64, crew>(static_cast<T*>(p.memory) + (own * tiles + tile_of) * (DK * 64), 64, memory, thread,
@@ -66,10 +86,11 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
       scale_rows(weighted, values, [&](int i) { return of_key[i] * fade_of(p, total - sums[i]); });
     }
     __syncthreads();
-    if constexpr (DELTA) tile::copy_out<chunk, 64, crew>(written, 64, values, thread, chunk, width, true);
+    if constexpr (DELTA) tile::copy_out<chunk, 64, crew>(written(own), 64, values, thread, chunk, width, true);
     state.scale(fade_of(p, total));
     multiply<T, chunk>(state.x, moved(tile::Reader<DK, true>(keys), 0, state.row()),
                        moved(tile::Reader<64, false>(weighted), 0, state.col()));
+    if (more && warp == 0) next.sum(logs[turn ^ 1]);
   }
   if (p.final_state != nullptr)
     state.write(row_at<float>(p.final_state, p.final_stride, n, head, 0) + column, p.final_stride[2], p.d_k, left);

@@ -13,11 +13,13 @@ from ...core.benchmark import FLOPS, Benchmark
 from ...core.element import unrounded
 from ...schedules.attention.dense.forward import HALVES
 from ...schedules.recurrence import CHUNK_DIMS, CHUNKS_ROW, STEPS_ROW
+from ...schedules.recurrence_chunks import FORWARD_CHUNKS_ROW
 from ..attention.packed.ragged import INDEX, random_bounds
+from .chunked import run_in_chunks
 from .kinds import (
     BONUS, CHANNELLED, CHANNELS, DELTAS, KEYS, NUMBERS, OUTPUTS, QUERIES, RANK_ONES, SCALARS, STATE, VALUES,
     SequencesDescriptor, RecurrenceKind, betas, case_fields, check_states, decays, infer_heads, numbers, run,
-    run_in_chunks, sequences, steps_of, vectors, wrong_bounds,
+    sequences, steps_of, vectors, wrong_bounds,
 )  # fmt: skip
 from .torch_steps import in_torch
 
@@ -119,7 +121,7 @@ class LinearAttentionPlan(Plan):
     kinds = RecurrenceKind
     reference = staticmethod(reference)
     value_policy = POLICY
-    variants = (CHUNKS_ROW, STEPS_ROW)
+    variants = (FORWARD_CHUNKS_ROW, CHUNKS_ROW, STEPS_ROW)
     vjp = Vjp("LinearAttentionBackwardPlan", grads=GRADS)
     torch = staticmethod(in_torch)
     benchmarks = recurrence_benchmarks()
