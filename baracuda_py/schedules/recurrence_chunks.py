@@ -20,6 +20,8 @@ PARAMS = Params(
     **dict.fromkeys((*_KEPT, "dfinal_state", "dinitial_state", *_GRADIENTS), "ptr"),
     **dict.fromkeys(_STRIDES, "i64[3]"), chunks_each="i64", whole="i32",
 )  # fmt: skip
+_WALKS = ("states", "slopes", "channel_states")  # along sequences; others have all chunks at once
+_OF_ANY_RULE = ("local", "channel_states", "channel_outputs")
 _BITS = {"dq": 1, "dk": 2, "dv": 4}  # of `whole`: outputs that are no sums of heads
 _HEADS = {"dq": "q_heads", "dk": "k_heads", "dv": "v_heads"}
 
@@ -52,6 +54,8 @@ class Chunks:
             "local": (2 if backward else 1) * rows + 7 * area,
             "states": (5 if delta else 3) * rows + 3 * area,
             "slopes": (4 * rows + 4 * area) if delta else 3 * rows + 3 * area,
+            "channel_states": 4 * rows + area,
+            "channel_outputs": 5 * rows + area,
             "outputs": 3 * rows + 2 * area,
             "gradients": 4 * rows + (5 if delta else 3) * area,
         }[kernel]
@@ -61,14 +65,14 @@ class Chunks:
     ) -> Step:
         """A launch: of a block for each chunk and head, or for each walk along a sequence."""
         if blocks is None:
-            blocks = self.walks if kernel in ("states", "slopes") else self.local
-        name = f"{kernel}_{self.d}" if kernel == "local" else f"{kernel}_{'delta_' if delta else ''}{self.d}"
+            blocks = self.walks if kernel in _WALKS else self.local
+        name = f"{kernel}_{self.d}" if kernel in _OF_ANY_RULE else f"{kernel}_{'delta_' if delta else ''}{self.d}"
         return Step(name, (blocks, 1, 1), params, {}, CREW, self.shared(kernel, delta, backward))
 
 
-def chunks_for(p: Problem) -> Chunks | str:
-    """The chunks, or why there are none."""
-    if p.views.get("g_channel") is not None:
+def chunks_for(p: Problem, channels: bool = False) -> Chunks | str:
+    """The chunks, or why there are none; channels: decays of every channel have some."""
+    if p.views.get("a") is not None or p.views.get("g_channel") is not None and (p.beta is not None or not channels):
         return "decays of every channel"
     d = next((d for d in CHUNK_DIMS if p.desc.d_k <= d), None)
     if d is None:
@@ -124,10 +128,10 @@ def _forward(p: Problem) -> Geometry | str:
     desc = p.desc
     if desc.stepwise:
         return "in chunks, and stepwise asks for step by step"
-    chunks, delta = chunks_for(p), p.beta is not None
+    chunks, delta, channels = chunks_for(p, True), p.beta is not None, p.views.get("g_channel") is not None
     if isinstance(chunks, str):
         return chunks
-    if not delta and desc.seq_len <= CHUNK:
+    if not (delta or channels) and desc.seq_len <= CHUNK:
         return "one chunk, of which one launch makes as much"
     params: dict[str, Any] = common(p) | {
         **dict.fromkeys((*_KEPT, "dfinal_state", "dinitial_state", *_GRADIENTS), "@null"),
@@ -140,11 +144,11 @@ def _forward(p: Problem) -> Geometry | str:
     for name in ("memory", *(("u", "w") if delta else ())):
         params[name] = ("@workspace", used)
         used += aligned(chunks.sizes()[name])
+    kernels = ["local"] * delta + (["channel_states", "channel_outputs"] if channels else ["states", "outputs"])
     if not desc.num_states:
         blocks = desc.num_heads * (desc.batch_size > 0)
-        steps = [chunks.step("outputs", params, delta, blocks=blocks)] * (blocks > 0)
+        steps = [chunks.step(kernels[-1], params, delta, blocks=blocks)] * (blocks > 0)
         return Geometry(tuple(steps), used, layout_of(p))
-    kernels = ["local"] * delta + ["states", "outputs"]
     steps = [chunks.step(kernel, params, delta) for kernel in kernels]
     return Geometry(tuple(step for step in steps if step.grid[0]), used, layout_of(p))
 
@@ -152,12 +156,12 @@ def _forward(p: Problem) -> Geometry | str:
 def _kernels(names: tuple[str, ...]) -> tuple[Kernel, ...]:
     made = []
     for name in names:
-        for delta in (False,) if name == "local" else (False, True):
-            rule = "" if name == "local" else f", {str(delta).lower()}"
+        for delta in (False,) if name in _OF_ANY_RULE else (False, True):
+            rule = "" if name in _OF_ANY_RULE else f", {str(delta).lower()}"
             made += [
                 Kernel(
                     f"{name}_{'delta_' if delta else ''}{d}", f"linear_attention_{name}<{{T}}, {d}{rule}>", PARAMS,
-                    threads=CREW, min_blocks=2 if name in ("states", "slopes") else 0,
+                    threads=CREW, min_blocks=2 if name in _WALKS else 0,
                     source=f"recurrence/linear_attention_{name}.cu", kindless=True,
                 )
                 for d in CHUNK_DIMS
@@ -182,7 +186,7 @@ FORWARD_CHUNKS_ROW = Variant(
     _forward,
     source="recurrence/linear_attention_outputs.cu",
     elements=HALVES,
-    kernels=_kernels(("local", "states", "outputs")),
+    kernels=_kernels(("local", "states", "outputs", "channel_states", "channel_outputs")),
     guarantee=Guarantee(Relative(3, mean=3), batch_invariant=True),
     may_spill=True,
 )

@@ -9,7 +9,7 @@ import numpy as np
 from ...schedules.recurrence import CHUNK
 from .kinds import Steps
 
-LEAST_LOG = -110
+LEAST_LOG, BLOCK = -110, 16
 
 
 class Chunk:
@@ -63,11 +63,43 @@ def chunks_of(desc: Any, steps: Steps, dtype: Any) -> list[Chunk]:
 def run_in_chunks(desc: Any, steps: Steps, state: Any, store: Any) -> tuple[Any, Any]:
     """y and the last state."""
     pieces = [np.zeros((0, desc.num_heads, desc.d_v), state.dtype)]
+    if steps.g_channel is not None:
+        for n in range(0, len(steps.q), CHUNK):
+            y, state = _channels(desc, steps, slice(n, n + CHUNK), state, store)
+            pieces.append(y.swapaxes(0, 1))
+        return np.concatenate(pieces), state
     for chunk in chunks_of(desc, steps, state.dtype):
         u, _ = chunk.written(state, store)
         pieces.append(chunk.outputs(state, u, store).swapaxes(0, 1))
         state = chunk.after(state, u, store)
     return np.concatenate(pieces), state
+
+
+def _channels(desc: Any, steps: Steps, rows: slice, state: Any, store: Any) -> tuple[Any, Any]:
+    """A chunk where every channel has its decay: exact differences within blocks of 16 steps."""
+    dtype = state.dtype
+    q, k, v, logs = (
+        x[rows].swapaxes(0, 1) for x in (steps.q * dtype.type(desc.scale), steps.k, steps.v, steps.g_channel)
+    )  # fmt: skip
+    logs = np.cumsum(np.maximum(logs, LEAST_LOG), axis=1).astype(dtype)
+    q_logs, count = logs, logs.shape[1]
+    if steps.bonus is not None:
+        q_logs = np.concatenate((np.zeros_like(logs[:, :1]), logs[:, :-1]), axis=1)
+    weights = np.zeros((len(q), count, count), dtype)
+    for first in range(0, count, BLOCK):
+        own, last = slice(first, min(first + BLOCK, count)), logs[:, first - 1 : first] if first else None
+        fades = np.exp(np.minimum(q_logs[:, own, None] - logs[:, None, own], 0))
+        weights[:, own, own] = np.einsum("hid,hjd,hijd->hij", q[:, own], k[:, own], fades)
+        if last is not None:
+            earlier = store(k[:, :first] * np.exp(last - logs[:, :first]))
+            weights[:, own, :first] = store(q[:, own] * np.exp(q_logs[:, own] - last)) @ turned(earlier)
+    weights = np.tril(weights)
+    if steps.bonus is not None:
+        at = np.arange(count)
+        weights[:, at, at] = np.einsum("hid,hid,hd->hi", q, k, steps.bonus)
+    y = store(q * np.exp(q_logs)) @ store(state) + store(weights) @ v
+    kept = store(k * np.exp(logs[:, -1:] - logs))
+    return y, np.exp(logs[:, -1])[..., None] * state + turned(kept) @ v
 
 
 def gradients_in_chunks(desc: Any, steps: Steps, state: Any, dy: Any, slope: Any, store: Any) -> tuple[Any, Any]:

@@ -42,8 +42,8 @@ class LinearAttentionDescriptor(SequencesDescriptor):
     @property
     def chunked(self) -> bool:
         """Whether kernels take chunks."""
-        shared = self.kind not in CHANNELLED
-        return shared and not self.stepwise and self.element in HALVES and self.d_k <= CHUNK_DIMS[-1]
+        known = self.kind not in (RecurrenceKind.CHANNEL_DELTA, RecurrenceKind.RANK_ONE)
+        return known and not self.stepwise and self.element in HALVES and self.d_k <= CHUNK_DIMS[-1]
 
 
 @dataclass(slots=True, kw_only=True)
