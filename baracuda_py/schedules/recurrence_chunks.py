@@ -21,7 +21,7 @@ PARAMS = Params(
     **dict.fromkeys(_STRIDES, "i64[3]"), chunks_each="i64", whole="i32",
 )  # fmt: skip
 _WALKS = ("states", "slopes", "channel_states")  # along sequences; others have all chunks at once
-_OF_ANY_RULE = ("local", "channel_states", "channel_outputs")
+_OF_ANY_RULE = ("local", "channel_local")
 _BITS = {"dq": 1, "dk": 2, "dv": 4}  # of `whole`: outputs that are no sums of heads
 _HEADS = {"dq": "q_heads", "dk": "k_heads", "dv": "v_heads"}
 
@@ -54,7 +54,8 @@ class Chunks:
             "local": (2 if backward else 1) * rows + 7 * area,
             "states": (5 if delta else 3) * rows + 3 * area,
             "slopes": (4 * rows + 4 * area) if delta else 3 * rows + 3 * area,
-            "channel_states": 4 * rows + area,
+            "channel_local": 3 * rows + 5 * area,
+            "channel_states": (5 if delta else 4) * rows + area,
             "channel_outputs": 5 * rows + area,
             "outputs": 3 * rows + 2 * area,
             "gradients": 4 * rows + (5 if delta else 3) * area,
@@ -72,7 +73,7 @@ class Chunks:
 
 def chunks_for(p: Problem, channels: bool = False) -> Chunks | str:
     """The chunks, or why there are none; channels: decays of every channel have some."""
-    if p.views.get("a") is not None or p.views.get("g_channel") is not None and (p.beta is not None or not channels):
+    if p.views.get("a") is not None or (p.views.get("g_channel") is not None and not channels):
         return "decays of every channel"
     d = next((d for d in CHUNK_DIMS if p.desc.d_k <= d), None)
     if d is None:
@@ -144,7 +145,7 @@ def _forward(p: Problem) -> Geometry | str:
     for name in ("memory", *(("u", "w") if delta else ())):
         params[name] = ("@workspace", used)
         used += aligned(chunks.sizes()[name])
-    kernels = ["local"] * delta + (["channel_states", "channel_outputs"] if channels else ["states", "outputs"])
+    kernels = [f"{'channel_' * channels}{name}" for name in (*["local"] * delta, "states", "outputs")]
     if not desc.num_states:
         blocks = desc.num_heads * (desc.batch_size > 0)
         steps = [chunks.step(kernels[-1], params, delta, blocks=blocks)] * (blocks > 0)
@@ -186,7 +187,7 @@ FORWARD_CHUNKS_ROW = Variant(
     _forward,
     source="recurrence/linear_attention_outputs.cu",
     elements=HALVES,
-    kernels=_kernels(("local", "states", "outputs", "channel_states", "channel_outputs")),
+    kernels=_kernels(tuple(f"{of}{name}" for of in ("", "channel_") for name in ("local", "states", "outputs"))),
     guarantee=Guarantee(Relative(3, mean=3), batch_invariant=True),
     may_spill=True,
 )

@@ -43,6 +43,48 @@ BARACUDA_D void scale_channels(T* to, const T* from, int first, int end, F&& fac
   }
 }
 
+// put(i, j, x[i] k[j] with their decays) for j <= i: products of x_log(i, d) - logs[j][d]. Between blocks of 16 steps
+// the decay is a product of exp(x_log(i) - R) and exp(R - logs[j]), R being the logs at the end of the block before i's, of
+// which neither is more than 1; within a block it is within(i, j, d), in float32. scaled: [64][DK] to work in.
+template <int DK, class T, class Log, class Within, class Put>
+BARACUDA_D void decayed_products(T* scaled, const T* x, const T* keys, const float* logs, const float* of_x,
+                                 const float* of_key, Log&& x_log, Within&& within, Put&& put) {
+  constexpr int block = 16;
+  const int warp = static_cast<int>(threadIdx.x) / warp_size;
+  // A warp has every eighth pair (i, j) within a block, and its lanes share d.
+#pragma unroll 1
+  for (int pair = warp; pair < chunk * block; pair += crew / warp_size) {
+    const int i = pair / block, j = i / block * block + pair % block;
+    if (j > i) continue;
+    float sum = 0.0f;
+#pragma unroll
+    for (int d = lane_id(); d < DK; d += warp_size)
+      sum = math::fma(element_of<DK>(x, i, d) * element_of<DK>(keys, j, d), within(i, j, d), sum);
+#pragma unroll
+    for (int lane = 1; lane < warp_size; lane *= 2) sum += __shfl_xor_sync(full_warp, sum, lane);
+    if (lane_id() == 0) put(i, j, sum * (of_x[i] * of_key[j]));
+  }
+  // Between blocks, a block of rows at a time; a warp has 16 columns.
+#pragma unroll 1
+  for (int first = block; first < chunk; first += block) {
+    const float* const reference = logs + (first - 1) * DK;
+    __syncthreads();  // all have read the block before
+    scale_channels<DK>(scaled, keys, 0, first,
+                       [&](int j, int d) { return of_key[j] * math::exp(reference[d] - logs[j * DK + d]); });
+    scale_channels<DK>(scaled, x, first, first + block,
+                       [&](int i, int d) { return of_x[i] * math::exp(x_log(i, d) - reference[d]); });
+    __syncthreads();
+    if (warp * block < first) {
+      float s[2][4];
+      clear(s);
+      multiply<T, DK>(s, tile::Reader<DK, false>(scaled + first * DK),
+                      tile::Reader<DK, true>(scaled + warp * block * DK));
+      each(s, first, warp * block, [&](float& y, int i, int j) { put(i, j, y); });
+    }
+  }
+  __syncthreads();
+}
+
 }  // namespace chunked
 }  // namespace recurrence
 }  // namespace baracuda

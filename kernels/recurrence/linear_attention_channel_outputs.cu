@@ -1,10 +1,9 @@
 // linear_attention_channel_outputs    y of every chunk of 64 steps from the state before it, where every channel has its
 //                                     decay; with a bonus, q reads the state before its step and diag(bonus) k v^T.
 //
-// y = scale ((q * exp Q) S + W v), W[i][j] = sum over d of q[i] k[j] exp(Q[i] - G[j]) for j <= i, where Q is G, with a bonus
-// G of the step before and W[i][i] = sum of q[i] bonus k[i]. Between blocks of 16 steps the decay is a product of
-// exp(Q[i] - R) and exp(R - G[j]), R being G at the end of the block before i's: neither is more than 1. Within a block
-// differences are exact, in float32. What underflows is 0.
+// y = scale ((q * exp Q) S + W u), W[i][j] = sum over d of q[i] k[j] exp(Q[i] - G[j]) for j <= i, where Q is G, with a bonus
+// G of the step before and W[i][i] = sum of q[i] bonus k[i]; u is v, of the delta rule what the states' kernel left. What
+// underflows is 0.
 //
 // Schedule: a block of eight warps has a chunk of one head, and goes through its columns 64 at a time. The order of every
 // sum is fixed by the step's place in its sequence.
@@ -12,10 +11,9 @@
 
 namespace baracuda {
 
-template <class T, int DK, class P> BARACUDA_D void linear_attention_channel_outputs(const P& p) {
+template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention_channel_outputs(const P& p) {
   using namespace recurrence::chunked;
   using recurrence::row_at;
-  constexpr int block = 16;
   BARACUDA_DYNAMIC_SMEM(T, queries);                                // [64][DK]
   T* const scaled = queries + chunk * DK;                           // [64][DK]: with their decays
   T* const scores = scaled + chunk * DK;                            // [64][64]
@@ -61,50 +59,24 @@ template <class T, int DK, class P> BARACUDA_D void linear_attention_channel_out
   const auto query_log = [&](int i, int d) {
     return !before ? logs[i * DK + d] : i > 0 ? logs[(i - 1) * DK + d] : 0.0f;
   };
-  // Within blocks: a warp has every eighth pair (i, j), j <= i, and its lanes share d.
-#pragma unroll 1
-  for (int pair = warp; pair < chunk * block; pair += crew / warp_size) {
-    const int i = pair / block, j = i / block * block + pair % block;
-    if (j > i) continue;
-    float sum = 0.0f;
-#pragma unroll
-    for (int d = lane_id(); d < DK; d += warp_size) {
-      const float qk = element_of<DK>(queries, i, d) * element_of<DK>(keys, j, d);
-      if (before && i == j) sum = math::fma(qk, d < p.d_k ? bonus[d] : 0.0f, sum);
-      else sum = math::fma(qk, math::exp(query_log(i, d) - logs[j * DK + d]), sum);
-    }
-#pragma unroll
-    for (int lane = 1; lane < warp_size; lane *= 2) sum += __shfl_xor_sync(full_warp, sum, lane);
-    if (lane_id() == 0) scores[tile::at<64>(i, j / 8) + j % 8] = from_acc<T>(sum * (of_query[i] * of_key[j]));
-  }
-  // Between blocks, a block of rows at a time; a warp has 16 columns.
-#pragma unroll 1
-  for (int first = block; first < chunk; first += block) {
-    const float* const reference = logs + (first - 1) * DK;
-    __syncthreads();  // all have read the block before
-    scale_channels<DK>(scaled, keys, 0, first,
-                       [&](int j, int d) { return of_key[j] * math::exp(reference[d] - logs[j * DK + d]); });
-    scale_channels<DK>(scaled, queries, first, first + block,
-                       [&](int i, int d) { return of_query[i] * math::exp(query_log(i, d) - reference[d]); });
-    __syncthreads();
-    if (warp * block < first) {
-      float s[2][4];
-      clear(s);
-      multiply<T, DK>(s, tile::Reader<DK, false>(scaled + first * DK),
-                      tile::Reader<DK, true>(scaled + warp * block * DK));
-      put_all<64>(scores, first, warp * block, s);
-    }
-  }
-  __syncthreads();
+  const auto within = [&](int i, int j, int d) {
+    if (before && i == j) return d < p.d_k ? bonus[d] : 0.0f;
+    return math::exp(query_log(i, d) - logs[j * DK + d]);
+  };
+  const auto put = [&](int i, int j, float x) { scores[tile::at<64>(i, j / 8) + j % 8] = from_acc<T>(x); };
+  decayed_products<DK>(scaled, queries, keys, logs, of_query, of_key, query_log, within, put);
   scale_channels<DK>(scaled, queries, 0, chunk, [&](int i, int d) { return of_query[i] * math::exp(query_log(i, d)); });
 #pragma unroll 1
   for (i64 n = 0; n < tiles; ++n) {
     const i64 at = own * tiles + n, column = n * width;
     const int left = static_cast<int>(min<i64>(width, p.d_v - column));
     __syncthreads();  // all have read keys and logs, or the columns before
-    tile::copy<chunk, 64, crew>(values,
-                                rows_for<T>(p, p.v, p.stride[2], p.v_heads, here.batch, here.start, head) + column,
-                                p.stride[2][1], steps, left, p.wide & 4);
+    if constexpr (DELTA) {
+      tile::copy<chunk, 64, crew>(values, static_cast<const T*>(p.u) + at * area, 64, chunk, width, true);
+    } else {
+      const T* const v = rows_for<T>(p, p.v, p.stride[2], p.v_heads, here.batch, here.start, head);
+      tile::copy<chunk, 64, crew>(values, v + column, p.stride[2][1], steps, left, p.wide & 4);
+    }
     tile::copy<DK, 64, crew>(memory, static_cast<const T*>(p.memory) + at * (DK * 64), 64, DK, width, true);
     cp_async_commit();
     cp_async_wait<0>();

@@ -85,21 +85,34 @@ def _channels(desc: Any, steps: Steps, rows: slice, state: Any, store: Any) -> t
     q_logs, count = logs, logs.shape[1]
     if steps.bonus is not None:
         q_logs = np.concatenate((np.zeros_like(logs[:, :1]), logs[:, :-1]), axis=1)
-    weights = np.zeros((len(q), count, count), dtype)
-    for first in range(0, count, BLOCK):
-        own, last = slice(first, min(first + BLOCK, count)), logs[:, first - 1 : first] if first else None
-        fades = np.exp(np.minimum(q_logs[:, own, None] - logs[:, None, own], 0))
-        weights[:, own, own] = np.einsum("hid,hjd,hijd->hij", q[:, own], k[:, own], fades)
-        if last is not None:
-            earlier = store(k[:, :first] * np.exp(last - logs[:, :first]))
-            weights[:, own, :first] = store(q[:, own] * np.exp(q_logs[:, own] - last)) @ turned(earlier)
-    weights = np.tril(weights)
+    weights = np.tril(_products(q, k, q_logs, logs, store))
     if steps.bonus is not None:
         at = np.arange(count)
         weights[:, at, at] = np.einsum("hid,hid,hd->hi", q, k, steps.bonus)
+    if steps.beta is not None:
+        beta = steps.beta[rows].T[..., None].astype(dtype)
+        system = np.tril(beta * _products(k, k, logs, logs, store), -1).astype(np.float64) + np.eye(count)
+        inverse = np.linalg.inv(system).astype(dtype)
+        w = store(-inverse @ (beta * store(k * np.exp(logs))))
+        v = store(store(inverse @ (beta * v)) + w @ store(state))
     y = store(q * np.exp(q_logs)) @ store(state) + store(weights) @ v
     kept = store(k * np.exp(logs[:, -1:] - logs))
     return y, np.exp(logs[:, -1])[..., None] * state + turned(kept) @ v
+
+
+def _products(x: Any, k: Any, x_logs: Any, logs: Any, store: Any) -> Any:
+    """x[i] k[j] with exp(x_logs[i] - logs[j]), right for j <= i."""
+    count = x.shape[1]
+    made = np.zeros((len(x), count, count), x.dtype)
+    for first in range(0, count, BLOCK):
+        own = slice(first, min(first + BLOCK, count))
+        fades = np.exp(np.minimum(x_logs[:, own, None] - logs[:, None, own], 0))
+        made[:, own, own] = np.einsum("hid,hjd,hijd->hij", x[:, own], k[:, own], fades)
+        if first:
+            last = logs[:, first - 1 : first]
+            earlier = store(k[:, :first] * np.exp(last - logs[:, :first]))
+            made[:, own, :first] = store(x[:, own] * np.exp(x_logs[:, own] - last)) @ turned(earlier)
+    return made
 
 
 def gradients_in_chunks(desc: Any, steps: Steps, state: Any, dy: Any, slope: Any, store: Any) -> tuple[Any, Any]:

@@ -42,8 +42,9 @@ class LinearAttentionDescriptor(SequencesDescriptor):
     @property
     def chunked(self) -> bool:
         """Whether kernels take chunks."""
-        known = self.kind not in (RecurrenceKind.CHANNEL_DELTA, RecurrenceKind.RANK_ONE)
-        return known and not self.stepwise and self.element in HALVES and self.d_k <= CHUNK_DIMS[-1]
+        return (
+            self.kind not in RANK_ONES and not self.stepwise and self.element in HALVES and self.d_k <= CHUNK_DIMS[-1]
+        )
 
 
 @dataclass(slots=True, kw_only=True)
