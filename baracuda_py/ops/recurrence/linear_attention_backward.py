@@ -163,7 +163,8 @@ def reference(
 class LinearAttentionBackwardPlan(Plan):
     """The gradients of `LinearAttentionPlan`, every kind; the order of every sum is fixed.
 
-    States are saved every 64 steps in the workspace and computed again between. Gradients of shared heads are sums over
+    States are kept every 64 steps in the workspace; between them gradients are products of chunks, or where chunks are
+    none states are computed again step by step. Gradients of shared heads are sums over
     the state heads of a group, that of `bonus` over sequences and steps.
     """
 
@@ -175,7 +176,9 @@ class LinearAttentionBackwardPlan(Plan):
     reference = staticmethod(reference)
     value_policy = POLICY.replace("give zeros", "have gradients of 0")
     variants = (BACKWARD_CHUNKS_ROW, BACKWARD_ROW)
-    benchmarks = recurrence_benchmarks(("dq", "dk", "dv"))
+    benchmarks = recurrence_benchmarks(
+        ("dq", "dk", "dv", "dg", "dg_channel", "dbeta", "da", "db", "dbonus"), CHANNELLED
+    )
 
     @staticmethod
     def case(draw: Any) -> LinearAttentionBackwardDescriptor:
