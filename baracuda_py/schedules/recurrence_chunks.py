@@ -84,7 +84,7 @@ def chunks_for(p: Problem, channels: bool = False) -> Chunks | str:
 
 def _whole(p: Problem, name: str) -> bool:
     view = p.views[name]
-    return getattr(p.desc, _HEADS[name]) == p.desc.num_heads and view.strides[-1] == 1
+    return bool(getattr(p.desc, _HEADS[name]) == p.desc.num_heads and view.strides[-1] == 1)
 
 
 def _backward(p: Problem) -> Geometry | str:

@@ -117,3 +117,40 @@ def test_gradients_that_are_not_asked_for_and_none_of_the_state():
         got = emulated(replace(whole, wanted=frozenset(wanted)))
         for name in wanted:
             assert got[name].tobytes() == every[name].tobytes(), name
+
+
+CHANNELS = [RecurrenceKind(name) for name in ("channel", "channel_bonus", "channel_delta")]
+
+
+@pytest.mark.parametrize("kind", CHANNELS)
+def test_channels_in_chunks_are_the_steps(kind):
+    fields = sizes(kind, d_k=5, d_v=3, v_heads=2, use_qk_l2norm=True, element="float16")
+    case = drawn(LinearAttentionPlan, LinearAttentionDescriptor(**fields))
+    case.arrays["cu_seqlens"] = np.array([2, 131, 131, 149])
+    wide = {
+        name: x.astype(np.float64) if isinstance(x, np.ndarray) and name != "cu_seqlens" else x
+        for name, x in case.arrays.items()
+    }
+    got = LinearAttentionPlan.reference(case.desc, **wide, wanted=set(case.wanted), store=lambda x: x)
+    for name, x in truth(case).items():
+        np.testing.assert_allclose(got[name], x, rtol=0, atol=1e-11 * max(1, np.abs(x).max()), err_msg=name)
+
+
+@pytest.mark.parametrize("element", ["float16", "bfloat16"])
+@pytest.mark.parametrize("kind", CHANNELS)
+def test_channels_in_chunks(kind, element):
+    more = {"d_k": 72, "use_qk_l2norm": True, "v_heads": 2} if element == "float16" else {"d_k": 64}
+    case = drawn(LinearAttentionPlan, LinearAttentionDescriptor(**sizes(kind, d_v=70, element=element, **more)))
+    case.arrays["cu_seqlens"] = np.array([2, 131, 131, 149])
+    near(emulated(case), truth(case), 1.5e-3 if element == "float16" else 1.2e-2)
+
+
+@pytest.mark.parametrize("kind", CHANNELS)
+def test_channels_that_fade_fast_and_forget(kind):
+    """Logs of -3 to -60 a step, whose exp over 16 steps are beyond float16 and float32, and -inf."""
+    fields = sizes(kind, d_k=16, d_v=8, num_states=1, seq_len=70, element="bfloat16")
+    case = drawn(LinearAttentionPlan, LinearAttentionDescriptor(**fields))
+    rng = np.random.default_rng(7)
+    case.arrays["g_channel"][...] = -rng.choice((0.0, 3.0, 20.0, 60.0), case.arrays["g_channel"].shape)
+    case.arrays["g_channel"][:, [0, 17, 66]] = -np.inf
+    near(emulated(case), truth(case), 1.2e-2)
