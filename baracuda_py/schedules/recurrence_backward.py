@@ -33,6 +33,13 @@ SUM = Params(
     "RecurrenceSumParams", **dict.fromkeys(("part", "out", "x"), "ptr"), out_stride="i64[3]", x_stride="i64[3]",
     **dict.fromkeys(("batch", "rows", "heads", "state_heads", "width", "tiles", "element_stride"), "i64"), eps="f64",
 )  # fmt: skip
+SUMS = tuple(
+    Kernel(
+        name, f"recurrence_sum<{{T}}, {{{kind}}}>", SUM, threads=THREADS, source="recurrence/recurrence_sum.cu",
+        kindless=True,
+    )
+    for name, kind in (("sum", "T"), ("sum_acc", "A"))
+)  # fmt: skip
 # output: its part, heads of the descriptor, width, operand that was normalised
 _SUMS = {
     "dq": ("part_q", "q_heads", "d_k", "q"), "dk": ("part_k", "k_heads", "d_k", "k"),
@@ -128,8 +135,7 @@ BACKWARD_ROW = Variant(
     kernels=(
         *kernels(PARAMS, source="recurrence/linear_attention.cu"),
         *kernels(BACKWARD, "backward", "linear_attention_backward"),
-        Kernel("sum", "recurrence_sum<{T}, {T}>", SUM, threads=THREADS, kindless=True),
-        Kernel("sum_acc", "recurrence_sum<{T}, {A}>", SUM, threads=THREADS, kindless=True),
+        *SUMS,
     ),
     guarantee=Guarantee(Relative(4, mean=3), batch_invariant=True), may_spill=True,
 )  # fmt: skip

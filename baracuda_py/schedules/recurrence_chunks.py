@@ -7,8 +7,8 @@ from typing import Any
 from ..core import Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant
 from ..core.variant import aligned
 from .attention.dense.forward import HALVES, wide
-from .recurrence import CHUNK, CHUNK_DIMS, FIELDS, THREADS, common, layout_of, three
-from .recurrence_backward import SUM, nothing, sum_of
+from .recurrence import CHUNK, CHUNK_DIMS, FIELDS, common, layout_of, three
+from .recurrence_backward import SUMS, nothing, sum_of
 
 CREW = 256
 _AREA = CHUNK * CHUNK
@@ -52,13 +52,13 @@ class Chunks:
         rows, area = 2 * CHUNK * self.d, 2 * _AREA
         return {
             "local": (2 if backward else 1) * rows + 7 * area,
-            "states": (5 if delta else 3) * rows + 3 * area,
+            "states": (4 if delta else 3) * rows + 3 * area,
             "slopes": (4 * rows + 4 * area) if delta else 3 * rows + 3 * area,
             "channel_local": 3 * rows + 5 * area,
             "channel_states": (5 if delta else 4) * rows + area,
             "channel_outputs": 5 * rows + area,
             "outputs": 3 * rows + 2 * area,
-            "gradients": 4 * rows + (5 if delta else 3) * area,
+            "gradients": 3 * rows + 3 * area + (max(rows, 2 * area) if delta else rows),
         }[kernel]
 
     def step(
@@ -174,11 +174,7 @@ BACKWARD_CHUNKS_ROW = Variant(
     "chunks", _backward, source="recurrence/linear_attention_gradients.cu", elements=HALVES,
     kernels=(
         *_kernels(("local", "states", "slopes", "gradients")),
-        *(
-            Kernel(name, f"recurrence_sum<{{T}}, {{{kind}}}>", SUM, threads=THREADS, kindless=True,
-                   source="recurrence/linear_attention_backward.cu")
-            for name, kind in (("sum", "T"), ("sum_acc", "A"))
-        ),
+        *SUMS,
     ),
     guarantee=Guarantee(Relative(4, mean=3), batch_invariant=True), may_spill=True,
 )  # fmt: skip

@@ -61,14 +61,14 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
   using namespace recurrence::chunked;
   using recurrence::row_at;
   constexpr int N = DK / 16;
-  BARACUDA_DYNAMIC_SMEM(T, queries);     // [64][DK]
-  T* const keys = queries + chunk * DK;  // [64][DK]
+  BARACUDA_DYNAMIC_SMEM(T, queries);  // [64][DK]; of the delta rule both parts of R while there are columns left
+  T* const keys = queries + (DELTA && DK < 128 ? 2 * area : chunk * DK);  // [64][DK]
   T* const outputs = keys + chunk * DK;  // [64][64]: dy; from here on at last four matrices [64][64]
   T* const values = outputs + area;      // [64][64]: v, or u
   T* const memory = values + area;       // [DK][64]: S
   T* const slopes = memory + DK * 64;    // [DK][64]: H
   T* const scores = slopes + DK * 64;    // [64][64]: P, or du and X
-  T* const high = scores + area;         // [64][64]: R, of the delta rule
+  T* const high = queries;               // [64][64]: R
   T* const low = high + area;            // [64][64]
   __shared__ float sums[chunk], of_query[chunk], of_key[chunk], betas[chunk];
   __shared__ float by_row[4][2][chunk], by_col[4][chunk], of_states[crew / warp_size];
@@ -110,7 +110,10 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
     return rows_for<T>(p, x, stride, heads, here.batch, here.start, head);
   };
   const float scale = static_cast<float>(p.scale);
-  tile::copy<chunk, DK, crew>(queries, from(p.q, p.stride[0], p.q_heads), p.stride[0][1], steps, p.d_k, p.wide & 1);
+  const auto load_queries = [&] {
+    tile::copy<chunk, DK, crew>(queries, from(p.q, p.stride[0], p.q_heads), p.stride[0][1], steps, p.d_k, p.wide & 1);
+  };
+  if constexpr (!DELTA) load_queries();
   tile::copy<chunk, DK, crew>(keys, from(p.k, p.stride[1], p.k_heads), p.stride[1][1], steps, p.d_k, p.wide & 2);
   cp_async_commit();
   if (warp == 0) sum_logs(sums, p, here.batch, here.start, head, steps);
@@ -125,8 +128,8 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
   }
   cp_async_wait<0>();
   __syncthreads();
-  if (thread < chunk) of_query[thread] = norm_of<DK>(p, queries, thread);
-  else if (thread < 2 * chunk) of_key[thread - chunk] = norm_of<DK>(p, keys, thread - chunk);
+  if (!DELTA && thread < chunk) of_query[thread] = norm_of<DK>(p, queries, thread);
+  if (thread >= chunk && thread < 2 * chunk) of_key[thread - chunk] = norm_of<DK>(p, keys, thread - chunk);
   __syncthreads();
   const auto fade = [&](int i, int j) { return fade_of(p, sums[i] - sums[j]); };
   const auto since = [&](int i) { return fade_of(p, sums[i]); };
@@ -188,6 +191,7 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
         }
       }
       __syncthreads();
+      if (n + 1 == tiles) load_queries(), cp_async_commit();  // R has been read for the last time
       const tile::Reader<64, false> found(scores + row0 * 64);
       multiply<T, width>(xu, found, moved(tile::Reader<64, true>(values), col0, 0));
       multiply<T, width>(dx, found, moved(tile::Reader<64, true>(memory), half, 0));
@@ -210,7 +214,12 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
       }
     }
   }
+  if constexpr (DELTA) cp_async_wait<0>();
   __syncthreads();  // all have read the last tiles
+  if constexpr (DELTA) {
+    if (thread < chunk) of_query[thread] = norm_of<DK>(p, queries, thread);
+    __syncthreads();
+  }
   // What each row knows of G, with w and for beta; and the factors of k and q.
   float of_log[2] = {0.0f, 0.0f}, of_total[2] = {0.0f, 0.0f}, of_beta[2] = {of_x[0], of_x[1]}, columns[4][2];
 #pragma unroll

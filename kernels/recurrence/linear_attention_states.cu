@@ -14,10 +14,11 @@ namespace baracuda {
 template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention_states(const P& p) {
   using namespace recurrence::chunked;
   using recurrence::row_at;
-  constexpr int stage = (DELTA ? 2 : 1) * chunk * DK + area;
-  BARACUDA_DYNAMIC_SMEM(T, stages);        // of two: k [64][DK], v or u [64][64], w [64][DK]
+  constexpr int stage = chunk * DK + area;
+  BARACUDA_DYNAMIC_SMEM(T, stages);        // of two: k [64][DK], v or u [64][64]
   T* const weighted = stages + 2 * stage;  // [64][64]: u as the state takes it
   T* const memory = weighted + area;       // [DK][64]
+  T* const reads = memory + DK * 64;       // [64][DK]: w, of the delta rule
   __shared__ float logs[2][chunk], of_key[chunk];
   const i64 tiles = div_up(p.d_v, width), tile_of = blockIdx.x % tiles, head = blockIdx.x / tiles % p.num_heads;
   const i64 n = blockIdx.x / tiles / p.num_heads, batch = p.bounds == nullptr ? n : 0, column = tile_of * width;
@@ -36,13 +37,14 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
                                 steps, p.d_k, p.wide & 2);
     if constexpr (DELTA) {
       tile::copy<chunk, 64, crew>(to + chunk * DK, written(own), 64, chunk, width, true);
-      tile::copy<chunk, DK, crew>(to + chunk * DK + area, static_cast<const T*>(p.w) + own * chunk * DK, DK, chunk, DK,
-                                  true);
     } else {
       tile::copy<chunk, 64, crew>(to + chunk * DK,
                                   rows_for<T>(p, p.v, p.stride[2], p.v_heads, batch, start, head) + column,
                                   p.stride[2][1], steps, left, p.wide & 4);
     }
+  };
+  const auto load_reads = [&](i64 own) {
+    tile::copy<chunk, DK, crew>(reads, static_cast<const T*>(p.w) + own * chunk * DK, DK, chunk, DK, true);
   };
   const auto read_logs = [&](Logs& to, i64 start) {
     to.read(p, batch, start, head, static_cast<int>(min<i64>(chunk, rows.end - start)));
@@ -50,6 +52,7 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
   Logs next;
   if (rows.begin < rows.end) {
     load_stage(stages, rows.begin, own);
+    if constexpr (DELTA) load_reads(own);
     if (warp == 0) read_logs(next, rows.begin), next.sum(logs[0]);
   }
   cp_async_commit();
@@ -59,14 +62,13 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
     const bool more = start + chunk < rows.end;
     T* const keys = stages + turn * stage;
     T* const values = keys + chunk * DK;
-    T* const reads = values + area;
     const float* const sums = logs[turn];
     __syncthreads();  // all have read the chunk before
     if (more) load_stage(stages + (turn ^ 1) * stage, start + chunk, own + p.num_heads);
     cp_async_commit();
     if (more && warp == 0) read_logs(next, start + chunk);
     put_all<64>(memory, state.row(), state.col(), state.x);
-    cp_async_wait<1>();
+    cp_async_wait<1>();  // all but the stage that is next
     __syncthreads();
     if (thread < chunk) of_key[thread] = norm_of<DK>(p, keys, thread);
     tile::copy_out<DK, 64, crew>(static_cast<T*>(p.memory) + (own * tiles + tile_of) * (DK * 64), 64, memory, thread,
@@ -86,7 +88,11 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
       scale_rows(weighted, values, [&](int i) { return of_key[i] * fade_of(p, total - sums[i]); });
     }
     __syncthreads();
-    if constexpr (DELTA) tile::copy_out<chunk, 64, crew>(written(own), 64, values, thread, chunk, width, true);
+    if constexpr (DELTA) {
+      if (more) load_reads(own + p.num_heads);
+      cp_async_commit();
+      tile::copy_out<chunk, 64, crew>(written(own), 64, values, thread, chunk, width, true);
+    }
     state.scale(fade_of(p, total));
     multiply<T, chunk>(state.x, moved(tile::Reader<DK, true>(keys), 0, state.row()),
                        moved(tile::Reader<64, false>(weighted), 0, state.col()));
