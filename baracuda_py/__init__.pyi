@@ -63,11 +63,13 @@ from .core.tensor import TensorRef as TensorRef
 # expressions
 from .expressions.attention import FormulaAttention as FormulaAttention
 from .expressions.block_masks import BlockMask as BlockMask
+from .expressions.conv_product import FormulaConv as FormulaConv
 from .expressions.elementwise import Expression as Expression
 from .expressions.errors import ExpressionError as ExpressionError
 from .expressions.product import FormulaProduct as FormulaProduct
 from .expressions.reduce import FormulaReduction as FormulaReduction
 from .expressions.scan import FormulaScan as FormulaScan
+from .expressions.update import UpdateRule as UpdateRule
 # ops.attention
 from .ops.attention.cache.batch_indices_positions import BatchIndicesPositionsArgs as BatchIndicesPositionsArgs
 from .ops.attention.cache.batch_indices_positions import BatchIndicesPositionsDescriptor as _BatchIndicesPositionsDescriptor
@@ -237,6 +239,13 @@ from .ops.conv.conv import ConvPlan as ConvPlan
 from .ops.conv.conv_backward import ConvBackwardArgs as ConvBackwardArgs
 from .ops.conv.conv_backward import ConvBackwardDescriptor as _ConvBackwardDescriptor
 from .ops.conv.conv_backward import ConvBackwardPlan as ConvBackwardPlan
+from .ops.conv.quantized_conv import QuantizedConvArgs as QuantizedConvArgs
+from .ops.conv.quantized_conv import QuantizedConvDescriptor as _QuantizedConvDescriptor
+from .ops.conv.quantized_conv import QuantizedConvKind as QuantizedConvKind
+from .ops.conv.quantized_conv import QuantizedConvPlan as QuantizedConvPlan
+from .ops.conv.scaled_conv import ScaledConvArgs as ScaledConvArgs
+from .ops.conv.scaled_conv import ScaledConvDescriptor as _ScaledConvDescriptor
+from .ops.conv.scaled_conv import ScaledConvPlan as ScaledConvPlan
 # ops.elementwise
 from .ops.elementwise.affine import AffineArgs as AffineArgs
 from .ops.elementwise.affine import AffineDescriptor as _AffineDescriptor
@@ -645,6 +654,12 @@ from .ops.loss.row_loss import RowLossPlan as RowLossPlan
 from .ops.loss.row_loss_backward import RowLossBackwardArgs as RowLossBackwardArgs
 from .ops.loss.row_loss_backward import RowLossBackwardDescriptor as _RowLossBackwardDescriptor
 from .ops.loss.row_loss_backward import RowLossBackwardPlan as RowLossBackwardPlan
+# ops.moe
+from .ops.moe.router import MoeRouterArgs as MoeRouterArgs
+from .ops.moe.router import MoeRouterDescriptor as _MoeRouterDescriptor
+from .ops.moe.router import MoeRouterPlan as MoeRouterPlan
+from .ops.moe.router_backward import MoeRouterBackwardArgs as MoeRouterBackwardArgs
+from .ops.moe.router_backward import MoeRouterBackwardPlan as MoeRouterBackwardPlan
 # ops.norm
 from .ops.norm.batch_norm_inference import BatchNormInferenceArgs as BatchNormInferenceArgs
 from .ops.norm.batch_norm_inference import BatchNormInferenceDescriptor as _BatchNormInferenceDescriptor
@@ -655,6 +670,11 @@ from .ops.norm.channel_norm import ChannelNormPlan as ChannelNormPlan
 from .ops.norm.channel_norm_backward import ChannelNormBackwardArgs as ChannelNormBackwardArgs
 from .ops.norm.channel_norm_backward import ChannelNormBackwardDescriptor as _ChannelNormBackwardDescriptor
 from .ops.norm.channel_norm_backward import ChannelNormBackwardPlan as ChannelNormBackwardPlan
+from .ops.norm.gated_rms_norm import GatedRMSNormArgs as GatedRMSNormArgs
+from .ops.norm.gated_rms_norm import GatedRMSNormDescriptor as _GatedRMSNormDescriptor
+from .ops.norm.gated_rms_norm import GatedRMSNormPlan as GatedRMSNormPlan
+from .ops.norm.gated_rms_norm_backward import GatedRMSNormBackwardArgs as GatedRMSNormBackwardArgs
+from .ops.norm.gated_rms_norm_backward import GatedRMSNormBackwardPlan as GatedRMSNormBackwardPlan
 from .ops.norm.layer_norm import LayerNormArgs as LayerNormArgs
 from .ops.norm.layer_norm import LayerNormDescriptor as _LayerNormDescriptor
 from .ops.norm.layer_norm import LayerNormPlan as LayerNormPlan
@@ -905,6 +925,10 @@ from .ops.recurrence.lstm_cell import LstmCellBackwardPlan as LstmCellBackwardPl
 from .ops.recurrence.lstm_cell import LstmCellPlan as LstmCellPlan
 from .ops.recurrence.recurrent import GruCellDescriptor as _GruCellDescriptor
 from .ops.recurrence.recurrent import LstmCellDescriptor as _LstmCellDescriptor
+from .ops.recurrence.recurrent_walk import RecurrentKind as RecurrentKind
+from .ops.recurrence.recurrent_walk import RecurrentLayerArgs as RecurrentLayerArgs
+from .ops.recurrence.recurrent_walk import RecurrentLayerDescriptor as _RecurrentLayerDescriptor
+from .ops.recurrence.recurrent_walk import RecurrentLayerPlan as RecurrentLayerPlan
 from .ops.recurrence.selective import SelectiveScanDescriptor as _SelectiveScanDescriptor
 from .ops.recurrence.selective_scan import SelectiveScanArgs as SelectiveScanArgs
 from .ops.recurrence.selective_scan import SelectiveScanPlan as SelectiveScanPlan
@@ -1118,8 +1142,14 @@ def warm(plans: Any = None, targets: Any = None, *, workers: int | None = None, 
 # expressions
 def attention(score: str | Callable[..., Any] | None = None, mask: str | Callable[..., Any] | None = None, **defaults: Any) -> FormulaAttention:
     """Attention whose scores a formula changes, and in which a formula says which keys a query sees."""
+def conv_formula(formula: str | Callable[..., Any], **defaults: Any) -> FormulaConv:
+    """A convolution whose result goes through a formula before it is written: no array of the sums is made."""
 def elementwise(formula: str | Callable[..., Any], **defaults: Any) -> Expression:
     """A function of arrays and numbers, element by element, from a formula."""
+def optimizer(rule: str, *, stochastic: str = '', compensation: Mapping[str, str] | None = None, states8bit: Mapping[str, str] | None = None, **defaults: Any) -> UpdateRule:
+    """A step of an optimiser from a formula, for lists of tensors: one launch for all of them, in place."""
+def optimizer_rules() -> dict[str, str]:
+    """The names that `bc.optimizer` takes in the place of a formula, and each rule's source."""
 def product(formula: str | Callable[..., Any], **defaults: Any) -> FormulaProduct:
     """A matrix product whose result goes through a formula before it is written: no array of the product is made."""
 def reduce(formula: str | Callable[..., Any], kind: str | None = None, *, axis: Any = None, keepdims: bool = False, then: str | None = None, correction: int = 1, **defaults: Any) -> FormulaReduction:
@@ -2295,13 +2325,19 @@ class ConvBackwardDescriptor(_ConvBackwardDescriptor):
 class ConvDescriptor(_ConvDescriptor):
     """x has `shape`, [*batch, in_channels, *spatial], w `filter_shape`, [out_channels, in_channels / groups, *kernel]."""
     def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], filter_shape: SupportsIndex | Sequence[SupportsIndex], stride: SupportsIndex | Sequence[SupportsIndex] = 1, padding: SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, input_dilation: SupportsIndex | Sequence[SupportsIndex] = 1, groups: SupportsIndex = 1, transposed: bool = False, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', element: DType) -> None: ...
+class QuantizedConvDescriptor(_QuantizedConvDescriptor):
+    """As `ConvDescriptor`: x has `element`, w `w_element`, int8 or uint8 each; activation: none or relu."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], filter_shape: SupportsIndex | Sequence[SupportsIndex], stride: SupportsIndex | Sequence[SupportsIndex] = 1, padding: SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, input_dilation: SupportsIndex | Sequence[SupportsIndex] = 1, groups: SupportsIndex = 1, transposed: bool = False, activation: Literal['none', 'relu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', element: DType, kind: QuantizedConvKind | str, out_element: DType | None = None, bias_element: DType | None = None, w_element: DType | None = None) -> None: ...
+class ScaledConvDescriptor(_ScaledConvDescriptor):
+    """As `ConvDescriptor`: x has `element`, w `w_element`, float8_e4m3fn or float8_e5m2 each, y `out_element`."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], filter_shape: SupportsIndex | Sequence[SupportsIndex], stride: SupportsIndex | Sequence[SupportsIndex] = 1, padding: SupportsIndex | Sequence[SupportsIndex | Sequence[SupportsIndex]] = 0, dilation: SupportsIndex | Sequence[SupportsIndex] = 1, input_dilation: SupportsIndex | Sequence[SupportsIndex] = 1, groups: SupportsIndex = 1, transposed: bool = False, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', element: DType, out_element: DType = ..., w_element: DType | None = None) -> None: ...
 def conv(lhs: Array, rhs: Array, window_strides: Any, padding: int | Sequence[int | Sequence[int]], *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`conv_general_dilated` of lhs [batch, channels, …] and rhs [outputs, channels, …] (jax.lax.conv)."""
-def conv1d(x: Array, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, groups: int = 1, *, activation: str | None = None, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def conv1d(x: Array, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, groups: int = 1, *, activation: str | None = None, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
     """The convolution of x [batch, channels, length], or without batch; see `conv2d`."""
-def conv2d(x: Array, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, groups: int = 1, *, activation: str | None = None, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def conv2d(x: Array, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, groups: int = 1, *, activation: str | None = None, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
     """y = act(Σ_k Σ_c x[n, c, stride p - padding + dilation k] weight[o, c, k] + bias[o]) (torch's conv2d)."""
-def conv3d(x: Array, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, groups: int = 1, *, activation: str | None = None, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def conv3d(x: Array, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, groups: int = 1, *, activation: str | None = None, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
     """The convolution of x [batch, channels, depth, height, width], or without batch; see `conv2d`."""
 def conv_backward(dy: Array, x: Array, w: Array, pre: Array | None = None, *, shape: int | Sequence[int] = ..., filter_shape: int | Sequence[int] = ..., stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, input_dilation: int | Sequence[int] = 1, groups: int = 1, transposed: bool = False, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', return_dx: bool = True, return_dw: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dx, dw and dbias of `ConvPlan`, of which each may be None and is then free."""
@@ -2311,6 +2347,8 @@ def conv_general_dilated_local(lhs: Array, rhs: Array, window_strides: Any, padd
     """A convolution with another filter at every place (jax.lax.conv_general_dilated_local)."""
 def conv_general_dilated_patches(lhs: Array, filter_shape: int | Sequence[int], window_strides: Any, padding: int | Sequence[int | Sequence[int]], lhs_dilation: Any = None, rhs_dilation: Any = None, dimension_numbers: Any = None, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """What windows see, as channels (channel, place of the window) (jax.lax.conv_general_dilated_patches)."""
+def conv_integer(x: Array, w: Array, x_zero_point: Array | None = None, w_zero_point: Array | None = None, *, stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, groups: int = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The convolution of x - x_zero_point and w - w_zero_point in int32, modulo 2³² (ONNX ConvInteger)."""
 @overload
 def conv_nd(x: A, w: Array, bias: Array | None = None, z: Array | None = None, *, shape: int | Sequence[int] = ..., filter_shape: int | Sequence[int] = ..., stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, input_dilation: int | Sequence[int] = 1, groups: int = 1, transposed: bool = False, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', return_pre: Literal[False] = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A: ...
 @overload
@@ -2320,11 +2358,11 @@ def conv_tbc(x: Array, weight: Array, bias: Array, pad: int = 0, *, math_precisi
     """y [time, batch, outputs] of x [time, batch, channels] and weight [kernel, channels, outputs] (torch.conv_tbc)."""
 def conv_transpose(lhs: Array, rhs: Array, strides: Any, padding: int | Sequence[int | Sequence[int]], rhs_dilation: Any = None, dimension_numbers: Any = None, transpose_kernel: bool = False, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`conv_general_dilated` of lhs spread by `strides` (jax.lax.conv_transpose); channels last by default."""
-def conv_transpose1d(x: Array, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, output_padding: Any = 0, groups: int = 1, dilation: int | Sequence[int] = 1, *, activation: str | None = None, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def conv_transpose1d(x: Array, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, output_padding: Any = 0, groups: int = 1, dilation: int | Sequence[int] = 1, *, activation: str | None = None, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
     """The transposed convolution of x [batch, channels, length], or without batch; see `conv_transpose2d`."""
-def conv_transpose2d(x: Array, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, output_padding: Any = 0, groups: int = 1, dilation: int | Sequence[int] = 1, *, activation: str | None = None, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def conv_transpose2d(x: Array, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, output_padding: Any = 0, groups: int = 1, dilation: int | Sequence[int] = 1, *, activation: str | None = None, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
     """What the convolution of these numbers makes of a gradient x, as a forward pass (torch's conv_transpose2d)."""
-def conv_transpose3d(x: Array, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, output_padding: Any = 0, groups: int = 1, dilation: int | Sequence[int] = 1, *, activation: str | None = None, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def conv_transpose3d(x: Array, weight: Array, bias: Array | None = None, stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, output_padding: Any = 0, groups: int = 1, dilation: int | Sequence[int] = 1, *, activation: str | None = None, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
     """The transposed convolution of x [batch, channels, depth, height, width]; see `conv_transpose2d`."""
 def conv_with_general_padding(lhs: Array, rhs: Array, window_strides: Any, padding: int | Sequence[int | Sequence[int]], lhs_dilation: Any = None, rhs_dilation: Any = None, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`conv_general_dilated` with batch and outputs first, then channels (jax.lax.conv_with_general_padding)."""
@@ -2332,6 +2370,12 @@ def convolution(x: Array, weight: Array, bias: Array | None, stride: int | Seque
     """`conv1d` to `conv3d`, or with `transposed` conv_transpose1d to 3d, by the axes of weight (torch.convolution)."""
 def fold_batch_norm(weight: Array, bias: Array | None, running_mean: Array, running_var: Array, bn_weight: Array | None = None, bn_bias: Array | None = None, eps: float = 1e-05, *, transposed: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The filter and the bias of a convolution with the batch norm behind it (torch's fuse_conv_bn_weights)."""
+def qlinear_conv(x: Array, x_scale: Array, x_zero_point: Array | None, w: Array, w_scale: Array, w_zero_point: Array | None, y_scale: Array, y_zero_point: Array | None, bias: Array | None = None, *, stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, groups: int = 1, activation: str | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """A convolution of numbers scale · (integer - zero point), in 8 bits again (ONNX QLinearConv)."""
+def quantized_conv(x: Array, w: Array, scale_x: Array | None = None, scale_w: Array | None = None, zero_x: Array | None = None, zero_w: Array | None = None, bias: Array | None = None, scale_y: Array | None = None, zero_y: Array | None = None, *, shape: int | Sequence[int] = ..., filter_shape: int | Sequence[int] = ..., stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, input_dilation: int | Sequence[int] = 1, groups: int = 1, transposed: bool = False, activation: Literal['none', 'relu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', kind: QuantizedConvKind | str = ..., out_element: DType | None = None, bias_element: DType | None = None, w_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = act(scale_x · scale_w[o] · (Σ (x̂ - zero_x) (w - zero_w[o]) + bias[o])) of int8 and uint8 (ONNX QLinearConv)."""
+def scaled_conv(x: Array, w: Array, scale_x: Array | None = None, scale_w: Array | None = None, bias: Array | None = None, scale_y: Array | None = None, *, shape: int | Sequence[int] = ..., filter_shape: int | Sequence[int] = ..., stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, input_dilation: int | Sequence[int] = 1, groups: int = 1, transposed: bool = False, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', out_element: DType = ..., w_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = scale_y · act(scale_x · scale_w[o] · Σ x̂ w + bias[o]) of fp8, what `Fp8GemmPlan` is of matrices."""
 def standardize_weight(weight: Array, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The filter of each output without its mean and over its deviation (weight standardisation, Qiao et al. 2019)."""
 # ops.elementwise
@@ -4830,6 +4874,22 @@ def triplet_margin_with_distance_loss(x: Array, positive: Array, negative: Array
     """max(0, margin + d(x, positive) - d(x, negative)) (torch.nn.functional.triplet_margin_with_distance_loss)."""
 def tvd_loss(x: Array, target: Array, *, axis: int = -1, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """½ Σ |x - target| of probabilities along `axis`: the total variation distance (Wen et al. 2023, for distillation)."""
+# ops.moe
+class MoeRouterDescriptor(_MoeRouterDescriptor):
+    """logits are [tokens, experts], at most 1024 experts, of which each token takes k."""
+    def __init__(self, *, tokens: SupportsIndex, experts: SupportsIndex, k: SupportsIndex, scoring: Literal['softmax', 'sigmoid'] = 'softmax', group_count: SupportsIndex = 1, top_groups: SupportsIndex = 1, group_scoring: Literal['max', 'top2'] = 'max', normalize: bool = False, index_element: DType = ..., element: DType) -> None: ...
+def expert_choice(logits: Array, capacity: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(weights, indices) [experts, capacity]: each expert takes the tokens that want it most (Zhou et al. 2022)."""
+def moe(x: Array, indices: Array, weights: Array, gate_up: Array, down: Array, gate_up_bias: Array | None = None, down_bias: Array | None = None, *, activation: str = 'swiglu', order: str = 'gate_first', capacity: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[t] = Σ_j weights[t, j] down[e] unit(gate_up[e] x[t]), e = indices[t, j]: the experts of each token."""
+def moe_quantized(x: Array, indices: Array, weights: Array, gate_up: Array, down: Array, gate_up_scales: Array | None = None, down_scales: Array | None = None, gate_up_zeros: Array | None = None, down_zeros: Array | None = None, gate_up_bias: Array | None = None, down_bias: Array | None = None, *, kind: FormatKind | str = 'mxfp4', activation: str = 'swiglu', order: str = 'gate_first', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`moe` of experts stored in few bits: gpt-oss's mxfp4, int4 and int8 groups, GGUF's formats, fp8 blocks."""
+def moe_router(logits: Array, bias: Array | None = None, *, tokens: int = ..., experts: int = ..., k: int = ..., scoring: Literal['softmax', 'sigmoid'] = 'softmax', group_count: int = 1, top_groups: int = 1, group_scoring: Literal['max', 'top2'] = 'max', normalize: bool = False, index_element: DType = ..., scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """indices [tokens, k]: each token's experts, best first; weights [tokens, k]: scale times their scores."""
+def moe_router_backward(dweights: Array, logits: Array, indices: Array, *, tokens: int = ..., experts: int = ..., k: int = ..., scoring: Literal['softmax', 'sigmoid'] = 'softmax', group_count: int = 1, top_groups: int = 1, group_scoring: Literal['max', 'top2'] = 'max', normalize: bool = False, index_element: DType = ..., scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dlogits [tokens, experts] of `moe_router`'s weights: the experts chosen are constants."""
+def sinkhorn_normalize(x: Array, iterations: int = 20, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """exp(x) scaled to rows and columns that sum to 1, by turns (Sinkhorn and Knopp 1967); x: [..., n, m]."""
 # ops.norm
 class BatchNormInferenceDescriptor(_BatchNormInferenceDescriptor):
     """As `Planes`. inverse: `running_var` is 1 / sqrt(var + eps), as `channel_norm` returns it, and eps is not read."""
@@ -4840,6 +4900,9 @@ class ChannelNormBackwardDescriptor(_ChannelNormBackwardDescriptor):
 class ChannelNormDescriptor(_ChannelNormDescriptor):
     """As `Channels`; eps is added to the (biased) variance."""
     def __init__(self, *, batch: SupportsIndex, channels: SupportsIndex, spatial: SupportsIndex | Sequence[SupportsIndex], weight_element: DType | None = None, over: Literal['batch', 'group', 'instance'] = 'batch', num_groups: SupportsIndex | None = None, eps: SupportsFloat = 1e-05, element: DType) -> None: ...
+class GatedRMSNormDescriptor(_GatedRMSNormDescriptor):
+    """x has shape (*batch_shape, groups, cols); the mean is over cols."""
+    def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex], groups: SupportsIndex = 1, cols: SupportsIndex, eps: SupportsFloat = 1e-06, norm_before_gate: bool = True, weight_element: DType | None = None, element: DType) -> None: ...
 class LayerNormBackwardDescriptor(_LayerNormBackwardDescriptor):
     """The fields of `LayerNormDescriptor` that the gradient needs (eps is in rstd)."""
     def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex], normalized_shape: SupportsIndex | Sequence[SupportsIndex], weight_element: DType | None = None, element: DType) -> None: ...
@@ -4886,8 +4949,10 @@ def dropout_add_layer_norm(x: Array, residual: Array, weight: Array | None = Non
     """(y, h): h = dropout(x, p) + residual, y = layer_norm(h) · weight + bias. Two launches."""
 def dropout_add_rms_norm(x: Array, residual: Array, weight: Array | None = None, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, eps: float = 1e-06, weight_offset: float = 0.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(y, h): h = dropout(x, p) + residual, y = rms_norm(h) · weight. Two launches, `dropout` and `rms_norm`."""
-def gated_rms_norm(x: Array, gate: Array, weight: Array | None = None, *, norm_before_gate: bool = True, eps: float = 1e-06, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """rms_norm(x) · weight · silu(gate), or (norm_before_gate=False) rms_norm(x · silu(gate)) · weight; two launches."""
+def gated_rms_norm(x: Array, gate: Array, weight: Array | None = None, *, norm_before_gate: bool = True, eps: float = 1e-06, group_size: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """rms_norm(x) · weight · silu(gate), or (norm_before_gate=False) rms_norm(x · silu(gate)) · weight, in one launch."""
+def gated_rms_norm_backward(dy: Array, x: Array, z: Array, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., groups: int = ..., cols: int = ..., eps: float = 1e-06, norm_before_gate: bool = True, weight_element: DType | None = None, return_dx: bool = True, return_dz: bool = True, return_dweight: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Gradients of `GatedRMSNormPlan`: da = rstd (g w - n mean(g w n)), dweight = Σ rows g n, n the normalised rows."""
 def group_norm(x: Array, num_groups: int, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(x - mean) / sqrt(var + eps) · weight + bias, mean and var of each of num_groups groups of a sample's channels."""
 def instance_norm(x: Array, running_mean: Array | None = None, running_var: Array | None = None, weight: Array | None = None, bias: Array | None = None, use_input_stats: bool = True, momentum: Scalar = 0.1, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -4951,8 +5016,26 @@ class GlobalNormDescriptor(_GlobalNormDescriptor):
     def __init__(self, *, shapes: Sequence[Sequence[SupportsIndex]], element: DType) -> None: ...
 def adam_step(params: Sequence[Array], grads: Sequence[Array], exp_avg: Sequence[Array], exp_avg_sq: Sequence[Array], params_copy: Sequence[Array] | None = None, *, shapes: Sequence[Sequence[int]] = ..., mode: Literal['adamw', 'adam'] = 'adamw', beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-08, weight_decay: float | None = None, grad_element: DType | None = None, copy_element: DType | None = None, lr: Scalar = 0.001, step: Scalar, grad_scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[list[Array], list[Array], list[Array], list[Array]]:
     """One step t of Adam over lists of tensors, in place (torch.optim.AdamW, torch.optim.Adam)."""
+def clip_grad_norm_(grads: Arrays, max_norm: Any, *, stream: Any = None, preference: Any = None) -> Array:
+    """Scale gradients of one element so that their norm, as one vector, is at most max_norm, in place; gives the norm."""
+def clip_grad_value_(grads: Arrays, clip_value: float, *, stream: Any = None, preference: Any = None) -> list[Array]:
+    """Cut gradients to [-clip_value, clip_value], in place (torch.nn.utils.clip_grad_value_). NaN stays NaN."""
+def foreach_add(x: Arrays, y: Any, *, alpha: Any = 1.0, out: Any = None, stream: Any = None, preference: Any = None) -> list[Array]:
+    """x[i] + alpha · y[i] for lists of arrays (torch._foreach_add); y may be a number, too. out may be x, in place."""
+def foreach_axpby(x: Arrays, y: Arrays, alpha: Any = 1.0, beta: Any = 1.0, *, out: Any = None, stream: Any = None, preference: Any = None) -> list[Array]:
+    """alpha · x[i] + beta · y[i] for lists of arrays (apex's multi_tensor_axpby). out may be x or y, in place."""
+def foreach_lerp(x: Arrays, y: Arrays, weight: Any, *, out: Any = None, stream: Any = None, preference: Any = None) -> list[Array]:
+    """x[i] + weight · (y[i] - x[i]) for lists of arrays (torch._foreach_lerp): averages of weights. out may be x."""
+def foreach_mul(x: Arrays, y: Any, *, out: Any = None, stream: Any = None, preference: Any = None) -> list[Array]:
+    """x[i] · y[i] for lists of arrays (torch._foreach_mul)."""
+def foreach_norm(x: Arrays, *, stream: Any = None, preference: Any = None) -> list[Array]:
+    """The 2-norm of each array, 0-d in float32 (float64 of float64) (torch._foreach_norm). Two launches an array."""
 def global_norm(tensors: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., max_norm: Scalar = 1.0, return_clip_factor: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """norm = sqrt(Σ over all tensors of x²); clip_factor = min(1, max_norm / (norm + 1e-6))."""
+def orthogonalize(x: Array, steps: int = 5, coefficients: Any = ..., *, element: Any = 'bfloat16', eps: float = 1e-07, stream: Any = None, preference: Any = None) -> Array:
+    """U Vᵀ of x = U Σ Vᵀ, nearly: the step of Muon (Jordan et al. 2024), for matrices [*batch, m, n] at once."""
+def unscale_(grads: Arrays, scale: Any, *, stream: Any = None, preference: Any = None) -> Array:
+    """Divide gradients of one element by a loss scale, in place; gives found_inf: 1.0 beside NaN or infinity, else 0.0."""
 # ops.pooling
 class PoolBackwardDescriptor(_PoolBackwardDescriptor):
     """The forward's fields."""
@@ -5090,6 +5173,8 @@ def block_gemm(codes: Array, x: Array, scales: Array | None = None, zeros: Array
     """y = x @ Wᵀ + bias, W a stored matrix in any format of `FormatKind`: weight-only quantised linear layers."""
 def block_gemm_backward(codes: Array, dy: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, *, kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: int | Sequence[int] = ..., m: int = ..., out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy @ W of `BlockGemmPlan`, W unpacked into the workspace and rounded to x's element."""
+def fp8_linear(x: Array, weight: Array, bias: Array | None = None, *, recipe: str = 'tensor', to_element: DType = 'float8_e4m3fn', grad_element: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x Wᵀ + bias by a product of fp8, and so are its gradients: x [..., k], weight [n, k], bias [n], 16 bits."""
 def get_scaled_dot_general_config(mode: str, global_scale: Any = None) -> BlockScaleConfig:
     """The configuration of an operand of `scaled_dot_general` (jax.nn.get_scaled_dot_general_config)."""
 def grouped_block_gemm(codes: Array, x: Array, offsets: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, bias: Array | None = None, *, total: int = ..., experts: int = ..., num_offsets: int | None = ..., kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -5585,9 +5670,12 @@ class LstmCellDescriptor(_LstmCellDescriptor):
 class RecurrenceDescriptor(_RecurrenceDescriptor):
     """Sequences of seq_len steps and num_heads states of d_k × d_v."""
     def __init__(self, *, kind: RecurrenceKind | str, batch_size: SupportsIndex, seq_len: SupportsIndex, q_heads: SupportsIndex, k_heads: SupportsIndex, v_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, num_heads: SupportsIndex | None = None, scale: SupportsFloat | None = None, use_qk_l2norm: bool = False, element: DType) -> None: ...
+class RecurrentLayerDescriptor(_RecurrentLayerDescriptor):
+    """gates have shape (steps, batch, n hidden), n being 4 of an LSTM and 3 of a GRU; at most 256 units."""
+    def __init__(self, *, kind: RecurrentKind | str, steps: SupportsIndex, batch: SupportsIndex, hidden: SupportsIndex, order: Literal['ifgo', 'iofg', 'rzn', 'zrn'] | None = None, reverse: bool = False, element: DType) -> None: ...
 class SelectiveScanDescriptor(_SelectiveScanDescriptor):
     """u has shape (batch, dim, length), a (dim, states), b and c (batch, groups, states, length), at most 256 states."""
-    def __init__(self, *, batch: SupportsIndex, dim: SupportsIndex, length: SupportsIndex, states: SupportsIndex, groups: SupportsIndex = 1, softplus: bool = False, element: DType) -> None: ...
+    def __init__(self, *, batch: SupportsIndex, dim: SupportsIndex, length: SupportsIndex, states: SupportsIndex, groups: SupportsIndex = 1, softplus: bool = False, num_states: SupportsIndex | None = None, element: DType) -> None: ...
 class SelectiveStateUpdateDescriptor(_SelectiveStateUpdateDescriptor):
     """u has shape (batch, dim), state (slots, dim, states), b and c (batch, groups, states), at most 256 states."""
     def __init__(self, *, batch: SupportsIndex, dim: SupportsIndex, states: SupportsIndex, slots: SupportsIndex, groups: SupportsIndex = 1, softplus: bool = False, state_element: DType | None = None, element: DType) -> None: ...
@@ -5647,6 +5735,13 @@ def min_gru(gate: Array, hidden: Array, initial: Array | None = None, *, positiv
     """h[t] = (1 - z) h[t - 1] + z g(hidden), z = sigmoid(gate): minGRU ('Were RNNs All We Needed?', Feng et al. 2024)."""
 def min_lstm(forget: Array, input_gate: Array, hidden: Array, initial: Array | None = None, *, positive: bool = True, return_last: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """h[t] = f' h[t - 1] + i' g(hidden), f' = f / (f + i), i' = i / (f + i): minLSTM (Feng et al. 2024)."""
+def mlstm(q: Array, k: Array, v: Array, i: Array, f: Array, *, scale: float | None = None, eps: float = 1e-06, initial_state: Array | None = None, output_final_state: bool = False, stepwise: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """h[t] = C[t]ᵀ q / (max(|n[t] · q|, exp(-m[t])) + eps): xLSTM's mLSTM (Beck et al. 2024, arXiv:2405.04517)."""
+@overload
+def recurrent_layer(gates: A, h0: Array, weight: Array, bias: Array | None = None, c0: Array | None = None, *, kind: RecurrentKind | str = ..., steps: int = ..., batch: int = ..., hidden: int = ..., order: Literal['ifgo', 'iofg', 'rzn', 'zrn'] | None = None, reverse: bool = False, return_c: Literal[False] = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A: ...
+@overload
+def recurrent_layer(gates: Array, h0: Array, weight: Array, bias: Array | None = None, c0: Array | None = None, *, kind: RecurrentKind | str = ..., steps: int = ..., batch: int = ..., hidden: int = ..., order: Literal['ifgo', 'iofg', 'rzn', 'zrn'] | None = None, reverse: bool = False, return_c: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """h[t] = cell(gates[t], weight h[t - 1] + bias, h[t - 1]): the recurrent part of an LSTM or GRU layer."""
 def retention(q: Array, k: Array, v: Array, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, cu_seqlens: Array | None = None, stepwise: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`simple_gla` with RetNet's decays, 1 - 2^(-5 - h) of head h at every step (arXiv:2307.08621)."""
 def rglru(x: Array, input_gate: Array, recurrence_gate: Array, decay: Array, initial: Array | None = None, *, c: float = 8.0, return_last: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -5663,9 +5758,9 @@ def rwkv6(r: Array, k: Array, v: Array, w: Array, u: Array, *, scale: float | No
     """RWKV-6: y[t] = scale · (S[t - 1] + diag(u) k[t] v[t]ᵀ)ᵀ r[t], S[t] = diag(exp w[t]) S[t - 1] + k[t] v[t]ᵀ."""
 def rwkv7(r: Array, w: Array, k: Array, v: Array, a: Array, b: Array, *, scale: float = 1.0, initial_state: Array | None = None, output_final_state: bool = False, cu_seqlens: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """RWKV-7: y[t] = scale · S[t]ᵀ r[t], S[t] = (diag(exp w[t]) + b[t] a[t]ᵀ) S[t - 1] + k[t] v[t]ᵀ."""
-def selective_scan(u: Array, delta: Array, A: Array, B: Array, C: Array, D: Array | None = None, z: Array | None = None, delta_bias: Array | None = None, delta_softplus: bool = False, return_last_state: bool = False, *, initial_state: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def selective_scan(u: Array, delta: Array, A: Array, B: Array, C: Array, D: Array | None = None, z: Array | None = None, delta_bias: Array | None = None, delta_softplus: bool = False, return_last_state: bool = False, *, initial_state: Array | None = None, cu_seqlens: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """Mamba's recurrence h = exp(dt A) h + dt B u, y = (C h + D u) silu(z), selective_scan_fn of mamba-ssm (real A)."""
-def selective_scan_backward(dy: Array, u: Array, delta: Array, a: Array, b: Array, c: Array, d: Array | None = None, z: Array | None = None, delta_bias: Array | None = None, initial_state: Array | None = None, dlast_state: Array | None = None, *, batch: int = ..., dim: int = ..., length: int = ..., states: int = ..., groups: int = ..., softplus: bool = False, return_du: bool = True, return_ddelta: bool = True, return_da: bool = True, return_db: bool = True, return_dc: bool = True, return_dd: bool = True, return_dz: bool = True, return_ddelta_bias: bool = True, return_dinitial_state: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def selective_scan_backward(dy: Array, u: Array, delta: Array, a: Array, b: Array, c: Array, d: Array | None = None, z: Array | None = None, delta_bias: Array | None = None, initial_state: Array | None = None, cu_seqlens: Array | None = None, dlast_state: Array | None = None, *, batch: int = ..., dim: int = ..., length: int = ..., states: int = ..., groups: int = ..., softplus: bool = False, num_states: int | None = ..., return_du: bool = True, return_ddelta: bool = True, return_da: bool = True, return_db: bool = True, return_dc: bool = True, return_dd: bool = True, return_dz: bool = True, return_ddelta_bias: bool = True, return_dinitial_state: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """Gradients of `SelectiveScanPlan`: with g = ∂L/∂h, walked back from dlast_state, du = Σ_n g dt b + dy d and so on."""
 def selective_state_update(state: Array, x: Array, dt: Array, A: Array, B: Array, C: Array, D: Array | None = None, z: Array | None = None, dt_bias: Array | None = None, dt_softplus: bool = False, *, state_batch_indices: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y [batch, dim] of the next step; state [slots, dim, states] moves on in place (mamba-ssm's, by its names)."""

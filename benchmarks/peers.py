@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -256,6 +257,45 @@ def continued(desc: Any, s: Any) -> Peers:
     return {"torch topk": lambda: torch.topk((s["scores"][:, :, None] + s["logprobs"]).flatten(1), desc.width)}
 
 
+# kind: flash-linear-attention's module and function, and its keywords for our operands.
+FLA = {
+    "none": ("linear_attn", "chunk_linear_attn", {}),
+    "scalar": ("simple_gla", "chunk_simple_gla", {"g": "g"}),
+    "channel": ("gla", "chunk_gla", {"g": "g_channel"}),
+    "channel_bonus": ("rwkv6", "chunk_rwkv6", {"w": "g_channel", "u": "bonus"}),
+    "delta": ("delta_rule", "chunk_delta_rule", {"beta": "beta"}),
+    "scalar_delta": ("gated_delta_rule", "chunk_gated_delta_rule", {"g": "g", "beta": "beta"}),
+    "channel_delta": ("kda", "chunk_kda", {"g": "g_channel", "beta": "beta"}),
+}
+
+
+def fla(desc: Any, s: Any) -> Peers:
+    """flash-linear-attention's chunks, where it is installed; of gradients the backward pass alone."""
+    if desc.kind.value not in FLA:
+        return {}
+    module, name, gates = FLA[desc.kind.value]
+    try:
+        function = getattr(importlib.import_module(f"fla.ops.{module}"), name)
+    except (ImportError, AttributeError):
+        return {}
+    given = [s[n] for n in "qkv"]
+    named = {
+        theirs: s[ours].to(given[0].dtype) if theirs in ("u", "beta") else s[ours] for theirs, ours in gates.items()
+    }
+    options: dict[str, Any] = {"scale": desc.scale}
+    if desc.kind.value == "none":
+        options["normalize"] = False
+    if desc.use_qk_l2norm:
+        options["use_qk_l2norm_in_kernel"] = True
+    if "dy" not in s:
+        return {"fla": lambda: function(*given, **named, **options)}
+    given = [x.detach().requires_grad_() for x in given]
+    named = {key: x.detach().requires_grad_() for key, x in named.items()}
+    y = function(*given, **named, **options)[0]
+    leaves = (*given, *named.values())
+    return {"fla": lambda: torch.autograd.grad(y, leaves, s["dy"], retain_graph=True)}
+
+
 LIBRARIES: dict[str, Callable[[Any, Any], Peers]] = {
     "attention.batch_paged_decode": gathered,
     "attention.batch_paged_decode_fp8": gathered,
@@ -279,4 +319,6 @@ LIBRARIES: dict[str, Callable[[Any, Any], Peers]] = {
     "random.beam_step": continued,
     "random.random": filled,
     "random.sample": drawn,
+    "recurrence.linear_attention": fla,
+    "recurrence.linear_attention_backward": fla,
 }

@@ -34,7 +34,7 @@ NOT_RUN = {
     r"pytest ": "runs this test, among all others",
     r"compute-sanitizer ": "wants a GPU",
     r"python benchmarks/(run|bandwidth|host|train_step|generate|attention|fusions|linear_loss)\.py": "measures a GPU",
-    r"python benchmarks/sparse_products\.py": "measures a GPU",
+    r"python benchmarks/(sparse_products|optimizers|recurrent_layers)\.py": "measures a GPU",
     r"python benchmarks/first_call\.py .*--arch": "compiles every problem of an op; tests/test_compile.py does so",
     r"python benchmarks/cub_compile\.py": "wants a download of CCCL; tests/test_cub_compile.py runs it on a stand-in",
     r"python examples/quantize_gpt\.py": "quantises for minutes; tests/test_quantize_example.py runs a smaller model",

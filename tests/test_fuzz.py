@@ -345,6 +345,8 @@ def _formulas(name: str, other: str) -> list[tuple[str, Callable[[], Any], Calla
         ("reduce", lambda: bc.reduce(f"sum({other} * {name})", axis=-1), lambda f: f(**both), (x * x).sum(-1)),
         ("scan", lambda: bc.scan(f"cumsum({other}) * {name}"), lambda f: f(**{other: x, name: 2.0}), 2 * x.cumsum(-1)),
         ("product", lambda: bc.product(f"x * {name}"), lambda f: f(x, tall, **{name: x}), x @ tall * x),
+        ("convolution", lambda: bc.conv_formula(f"x * {name}"),
+         lambda f: f(x[None], np.eye(2, dtype=np.float32)[..., None], **{name: x}), (x * x)[None]),
         ("attention", lambda: bc.attention(f"s * {name}"), lambda f: f(heads, heads, heads, **{name: 2.0}),
          mixed @ heads / mixed.sum(-1, keepdims=True)),
     ]  # fmt: skip

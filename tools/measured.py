@@ -342,6 +342,13 @@ def _linear_loss_table(path: Path) -> str:
     return _table(title, ("x × classes", "µs", "products' rate", "torch, µs", "MB", "torch, MB"), lines)
 
 
+def _recurrent_layers_table(path: Path) -> str:
+    fields = ("layer", "shape", "pass", "us", "peer", "peer_us", "vs_peer")
+    lines = [tuple(row[field] for field in fields) for row in _rows(path)]
+    title = "Whole layers of recurrences, and the same of other packages (`benchmarks/recurrent_layers.py`)"
+    return _table(title, ("layer", "input", "pass", "µs", "peer", "its µs", "of its speed"), lines)
+
+
 def _bias_table(path: Path) -> str:
     lines = [
         (row["head_dim"], row["length"], row["operand"], row["gradient"], row["us"], row["tflops"])
@@ -398,6 +405,7 @@ _TABLES: dict[str, Callable[[Path], str]] = {
     "train_step_kernels": _kernels_table,
     "fusions": _fusions_table,
     "linear_loss": _linear_loss_table,
+    "recurrent_layers": _recurrent_layers_table,
     "transformers_train": _patched_train_table,
     "transformers_generate": _patched_generate_table,
     "generate": _generate_table,

@@ -33,7 +33,13 @@ OTHERS = {
     "torch.fft": "",
 }  # fmt: skip
 NO_FUNCTION = ("Identity",)  # whose name is of another function
-OPTIMISERS = {"Adam": "adam_step", "AdamW": "adam_step"}
+OPTIMISERS = {
+    "Adam": "adam_step", "AdamW": "adam_step",
+    **dict.fromkeys(
+        ("ASGD", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop"), "optimizer"
+    ),
+    "Muon": "orthogonalize",
+}  # fmt: skip
 
 
 def usable() -> bool:

@@ -117,6 +117,8 @@ def functional(
     learn = [f"    if found.direct is not None and out is None and stream is None: found.direct.learn({_named(held)})"]
     given = _named({n: at[n] for n in scalars})
     arriving = f"STAGED(({''.join(f'{s.local}, ' for s in inputs)}), ({''.join(f'{n}, ' for n in numbers)}))"
+    # What the key does not tell: a number that is traced, and an array of a list behind its first.
+    kept = "('jax', 'numpy')" if any(s.many for s in inputs) else "('jax',)" if scalars else ""
     facts = f"{gather}, {attributes}, {given}, {returns}, out, stream, preference, {'layout' if layouts else 'None'}"
     lines = [
         f"def {name}({', '.join(head)}, *, {', '.join(keywords)}):",
@@ -134,7 +136,7 @@ def functional(
         "        if interpreter is not None: return interpreter.serve(call)",
         "    try:",
         "        if found is None: found = ENTRY.kept(key, call)",
-        *([f"        if found.package == 'jax' and {arriving}: return SERVE(CALL(ENTRY, {facts}))"] if scalars else []),
+        *([f"        if found.package in {kept} and {arriving}: return SERVE(CALL(ENTRY, {facts}))"] if kept else []),
         *_indented(direct),
         *_indented(_making(outs) if outs else ["    if out is not None: raise NO_OUT"]),
         f"        found.plan.run(found.args({passed}{''.join(f', {s.name}={s.local}' for s in wanted)}), None, stream)",

@@ -70,15 +70,15 @@ _by_tree: dict[Formula, FormulaProduct] = {}
 """What was made: equal formulas share their functions, so that one that is written in a call is read once."""
 
 
-def product_formula(given: Any) -> Formula:
-    """The formula of a text, of a function, or of an expression; x is its first input."""
+def product_formula(given: Any, own: tuple[str, ...] = _OWN) -> Formula:
+    """The formula of a text, of a function, or of an expression; x is its first input. own: words it cannot name."""
     found = given.formula if isinstance(given, Expression) else trace(given) if callable(given) else parse(given)
     if len(found.outputs) != 1:
         raise found.wrong(f"a product's formula is one value, this one has {len(found.outputs)}")
     used = {node.value: node for node in ordered(found.roots) if node.form == "input"}
     if PRODUCT not in used:
         raise found.wrong(f"a product's formula is one of {PRODUCT}, the product; this one has no {PRODUCT}")
-    if clash := [name for name in used if name in _OWN]:
+    if clash := [name for name in used if name in own]:
         raise found.wrong(f"{clash[0]} is a word of products; give the operand another name", used[clash[0]])
     return found.reordered((PRODUCT, *(name for name in found.inputs if name in used and name != PRODUCT)))
 
@@ -91,10 +91,15 @@ class FormulaProduct(Call):
     `formula` is the tree, `inputs` are the names of its arrays and numbers.
     """
 
+    factors: tuple[str, ...] = ("a", "b")
+    """What the product is of."""
+    words: Mapping[str, Any] = {"alpha": 1.0, "out_element": None, "out": None, "stream": None, "preference": None}
+    """The keywords of every call."""
+
     def __init__(self, formula: Formula, defaults: Mapping[str, Any] | None = None) -> None:
         super().__init__(formula.inputs[1:], defaults)
         self.formula = formula
-        self.__signature__ = _signature(self.inputs, self.defaults)
+        self.__signature__ = _signature(self.factors, self.inputs, self.defaults, self.words)
 
     def __call__(
         self, /, a: Any, b: Any, *, alpha: Any = 1.0, out_element: Any = None, out: Any = None, stream: Any = None,
@@ -165,13 +170,13 @@ class FormulaProduct(Call):
         return (roles, *self.split(values, roles))
 
     def _wanted(self, wrt: str | tuple[str, ...] | None, arrays: Mapping[str, Any]) -> tuple[str, ...]:
-        floats = ("a", "b", *(n for n, value in arrays.items() if read(value, n).element.is_float))
+        floats = (*self.factors, *(n for n, value in arrays.items() if read(value, n).element.is_float))
         names = floats if wrt is None else (wrt,) if isinstance(wrt, str) else tuple(wrt)
         if not names:
             raise InvalidProblemError(f"wrt names some of {', '.join(floats)}, got none of them")
         for name in names:
-            if name not in ("a", "b", *self.inputs):
-                operands = ", ".join(("a", "b", *self.inputs))
+            if name not in (*self.factors, *self.inputs):
+                operands = ", ".join((*self.factors, *self.inputs))
                 raise InvalidProblemError(f"wrt names {shown(name)}; the operands are {operands}")
             if name not in floats:
                 what = "an array of integers" if name in arrays else "a number; give it as an array of shape (1,)"
@@ -191,13 +196,14 @@ class FormulaProduct(Call):
         return f"product({self.formula.text!r})"
 
 
-def _signature(inputs: tuple[str, ...], defaults: Mapping[str, Any]) -> inspect.Signature:
-    """That of a call: a, b, then the formula's names and the keywords of every product."""
+def _signature(
+    factors: tuple[str, ...], inputs: tuple[str, ...], defaults: Mapping[str, Any], words: Mapping[str, Any]
+) -> inspect.Signature:
+    """That of a call: the factors, then the formula's names and the keywords of every call."""
     P = inspect.Parameter
-    words = {"alpha": 1.0, "out_element": None, "out": None, "stream": None, "preference": None}
     named = [P(name, P.KEYWORD_ONLY, default=defaults.get(name, P.empty)) for name in inputs]
     rest = [P(name, P.KEYWORD_ONLY, default=value) for name, value in words.items()]
-    return inspect.Signature([P("a", P.POSITIONAL_OR_KEYWORD), P("b", P.POSITIONAL_OR_KEYWORD), *named, *rest])
+    return inspect.Signature([*(P(name, P.POSITIONAL_OR_KEYWORD) for name in factors), *named, *rest])
 
 
 def _shapes(a: Any, b: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -27,6 +27,8 @@ class ProductShape:
 
     formula: Formula
     roles: Roles
+    header: ClassVar[str] = "gemm/formula_epilogue.cuh"
+    what: ClassVar[str] = "product"
 
     @cached_property
     def whole(self) -> Shape:
@@ -59,7 +61,7 @@ class ProductShape:
         ((index, _),) = made.outputs
         if not (found := result_of(made.steps[index])).is_float:
             raise self.formula.wrong(
-                f"a product's formula gives floats, got {found}; write float32(…)", self.formula.roots[0]
+                f"a {self.what}'s formula gives floats, got {found}; write float32(…)", self.formula.roots[0]
             )
         return made
 
@@ -68,7 +70,7 @@ class ProductShape:
         return max((step.value.ulps for step in self.program(kind).steps if step.form == "call"), default=0.0)
 
     def code(self, kind: Signature) -> str:
-        """The text behind kernels/gemm/formula_epilogue.cuh: `ProductFormula`."""
+        """The text behind `header`: `ProductFormula`."""
         program = self.program(kind)
         reads = [
             f"const auto x{i + 1} = columns.template get<{element.ctype}, N>(columns.p.o{i}, {i});"
@@ -76,7 +78,7 @@ class ProductShape:
         ]
         ((index, _),) = program.outputs
         passed = ", ".join([*(f"x{i}[k]" for i in range(len(program.inputs))), "y[k]"])
-        return f"""#include "gemm/formula_epilogue.cuh"
+        return f"""#include "{self.header}"
 {headers(program)}namespace baracuda {{
 {functor("ProductElement", program)}
 struct ProductFormula {{

@@ -13,6 +13,11 @@ def _arrays(**shapes: tuple[int, ...]) -> str:
 
 _SPACE = (7, 6, 5)
 _IMAGES = _arrays(x=(2, 4, 7, 6), w=(6, 4, 3, 3))
+_CODES = (
+    _RNG
+    + "x = rng.integers(0, 256, (2, 4, 7, 6), dtype=np.uint8)\n"
+    + "w = rng.integers(-128, 128, (6, 4, 3, 3), dtype=np.int8)\n"
+)
 
 CONV: dict[str, str] = {
     **{
@@ -28,6 +33,17 @@ CONV: dict[str, str] = {
     "conv_nd": f"{_IMAGES}y = bc.conv_nd(x, w, padding=((1, 0), (2, 1)), stride=2, activation='relu')",
     "conv_backward": f"""{_IMAGES}dy = rng.standard_normal((2, 6, 5, 4), dtype=np.float32)
 dx, dw, dbias = bc.conv_backward(dy, x, w)""",
+    "conv_formula": f"""{_IMAGES}bias = np.ones(6, np.float32)
+f = bc.conv_formula("relu(x + bias) * scale")
+y = f(x, w, bias=bias, scale=0.5, padding=1)
+codes = f(x, w, bias=bias, scale=10.0, padding=1, out_element="int8")""",
+    "conv_integer": f"{_CODES}y = bc.conv_integer(x, w, np.uint8([128]), padding=1)",
+    "qlinear_conv": f"""{_CODES}scale = np.full(6, 0.01, np.float32)
+y = bc.qlinear_conv(x, np.float32([0.02]), np.uint8([128]), w, scale, None, np.float32([0.5]), np.uint8([100]))""",
+    "quantized_conv": f"""{_CODES}scale = np.full(6, 0.01, np.float32)
+y = bc.quantized_conv(x, w, scale_w=scale, out_element="bfloat16", padding=1)""",
+    "scaled_conv": f"""{_IMAGES}x, w = (bc.cast(a, "float8_e4m3fn") for a in (x, w))
+y = bc.scaled_conv(x, w, element="float8_e4m3fn", out_element="float32")  # NumPy holds fp8 as bytes""",
     "convolution": f"{_IMAGES}y = bc.convolution(x, w, None, 2, 1, 1, False, 0, 1)",
     "conv_tbc": f"{_arrays(x=(7, 2, 4), w=(3, 4, 6), b=(6,))}y = bc.conv_tbc(x, w, b, 1)",
     "conv": f'{_IMAGES}y = bc.conv(x, w, (1, 2), "SAME")',

@@ -28,6 +28,8 @@ RECURRENCE: dict[str, str] = {
 dt = rng.random((1, 8, 2), dtype=np.float32)
 B, C = rng.standard_normal((2, 1, 8, 1, 16), dtype=np.float32)
 y = bc.mamba2_ssd(x, dt, np.array([-1.0, -2.0], np.float32), B, C, D=np.ones(2, np.float32))""",
+    "mlstm": f"""{_QKV}i, f = rng.standard_normal((2, 1, 8, 2), dtype=np.float32)
+h, (C, n, m) = bc.mlstm(q, k, v, i, f + 3, output_final_state=True)""",
     "hgrn": f"{_RNG}x, g = rng.standard_normal((2, 1, 8, 4), dtype=np.float32)\nh = bc.hgrn(x, -np.abs(g))",
 }  # fmt: skip
 RECURRENCE["linear_attention_backward"] = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .affine_table import AFFINE
 from .attention import ATTENTION
 from .conv_table import CONV
+from .experts import EXPERTS
 from .fourier import FOURIER
 from .images import IMAGES
 from .indexing import EXAMPLES
@@ -70,6 +71,7 @@ output, loss = bc.adaptive_log_softmax_with_loss(x, target, head, [(down, up)])"
     **LINALG_LU,
     **LINALG_FUNCTIONS,
     **RECURRENT,
+    **EXPERTS,
     "alpha_dropout": f"{_X}y = bc.alpha_dropout(x, 0.25, seed=7)",
     "array_equal": f"{_X}same = bc.array_equal(x, x)",
     "array_equiv": f"{_X}same = bc.array_equiv(x, x[:1])",

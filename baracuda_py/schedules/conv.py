@@ -10,7 +10,7 @@ every design.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..core.element import ElementKind
@@ -141,27 +141,41 @@ class Launches:
             return self.product(conv.folded, self.folded_field(x, conv), whole, values, inner, made)
         if tensor_cores and conv.rows and conv.cols:
             x = self.ready(x, conv)
-        self.lines = sum(1 << n for n, s in enumerate(values["y_steps"]) if self.wide_line(conv, n, s))
+        self.lines = values["wide"]
+        if "formula_steps" not in values:
+            self.lines = sum(1 << n for n, s in enumerate(values["y_steps"]) if self.wide_line(conv, n, s))
         block = block_of(conv, _TILE, "dy" in self.p.views) if tensor_cores else None
         if block is not None:
             values = {**values, "apart": block.apart, "full_extent": conv.out_extent, "phase_cols": conv.cols}
             made = self.block_filter(whole, block)
             return self.product(block.conv, x, whole, values, inner, made, True)
-        launch = self.product if tensor_cores else self.simple
-        for phase in phases(conv, values.get("z", "@null") == "@null"):
-            why = launch(phase.conv, x, phase.filter(whole), self._of_phase(values, phase), inner)
+        return self.by_phases(self.product if tensor_cores else self.simple, conv, x, whole, values, inner)
+
+    def by_phases(
+        self, launch: Callable[..., str | None], conv: Convolution, x: Field, w: Filter, values: Mapping[str, Any],
+        inner: bool,
+    ) -> str | None:  # fmt: skip
+        """A launch for each phase. An output is written once where what is added to it may be the same array."""
+        overwrite = values.get("z", "@null") == "@null" and "o0" not in values
+        for phase in phases(conv, overwrite):
+            why = launch(phase.conv, x, phase.filter(w), self._of_phase(values, phase), inner)
             if why:
                 return why
         return None
 
     def _of_phase(self, values: Mapping[str, Any], phase: Phase) -> dict[str, Any]:
         """Fields of the epilogue for the outputs of a phase."""
-        found, steps = dict(values), list(values["y_steps"])
-        for n, name in enumerate(("y", "pre", "z")):
-            start, steps[n] = phase.outputs(steps[n])
-            if start:
-                found[name] = (found[name], start * self.element.itemsize)
-        return {**found, "y_steps": steps}
+        found = dict(values)
+        operands = [f"o{n}" for n in range(len(values.get("formula_steps", ())))]
+        for steps, names in (("y_steps", ("y", "pre", "z")), ("formula_steps", operands)):
+            moved = [phase.outputs(own) for own in values.get(steps, ())]
+            for name, (start, _) in zip(names, moved, strict=True):
+                if start:
+                    view = self.p.views[name if name in self.p.views else found[name]]
+                    found[name] = (found[name], start * view.element.itemsize)
+            if moved:
+                found[steps] = [own for _, own in moved]
+        return found
 
     def block_filter(self, w: Filter, block: Block) -> tuple[Place, Six]:
         """The filter of a block, [group][phase][output][k]."""
@@ -242,13 +256,16 @@ class Launches:
             "channels_inner": inner, "x": x.place.slot, "x_steps": x.steps, "w": place.slot, "w_steps": steps,
             "channels": -(-conv.channels // each) * each, **values,
         }  # fmt: skip
-        axes = {"COLS" if self.warpgroups else "SIZE": size, "BLOCKS": blocks_of_outputs}
-        if self.warpgroups:
-            step = Step("wgmma", (blocks, 1, 1), params, axes, WGMMA_THREADS, wgmma_bytes(size))
-        else:
-            step = Step("mma", (blocks, 1, 1), params, axes, MMA_THREADS, ring_bytes(size))
-        self.steps.append(step)
+        self.steps.append(self.tile(size, blocks, params, blocks_of_outputs))
         return None
+
+    def tile(self, size: int, blocks: int, params: Mapping[str, Any], blocks_of_outputs: bool) -> Step:
+        """The launch of a product in tiles of `size`."""
+        if self.warpgroups:
+            axes = {"COLS": size, "BLOCKS": blocks_of_outputs}
+            return Step("wgmma", (blocks, 1, 1), params, axes, WGMMA_THREADS, wgmma_bytes(size))
+        axes = {"SIZE": size, "BLOCKS": blocks_of_outputs}
+        return Step("mma", (blocks, 1, 1), params, axes, MMA_THREADS, ring_bytes(size))
 
     def simple(self, conv: Convolution, x: Field, w: Filter, values: Mapping[str, Any], inner: bool) -> str | None:
         """A phase in any strides."""
@@ -339,12 +356,12 @@ def channels_inner(view: View, rank: int) -> bool:
 
 
 def forward(tensor_cores: bool, warpgroups: bool = False) -> Any:
-    """The geometry of a row of `ConvPlan`."""
+    """The geometry of a row of `ConvPlan`; beside: the fields of a formula's epilogue."""
 
-    def geometry(p: Problem) -> Geometry | str:
+    def geometry(p: Problem, beside: Mapping[str, Any] | None = None) -> Geometry | str:
         conv, launches = convolution_of(p.desc), Launches(p, warpgroups)
         rank = len(p.desc.kernel_size)
-        x, values = field_of("x", p.x, rank, conv.channels), epilogue(p, conv)
+        x, values = field_of("x", p.x, rank, conv.channels), epilogue(p, conv) | dict(beside or {})
         why = launches.convolve(conv, x, p.w, values, channels_inner(p.y, rank), tensor_cores)
         return why or launches.geometry()
 

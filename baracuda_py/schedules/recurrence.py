@@ -109,6 +109,8 @@ def _chunks(p: Problem) -> Geometry | str:
         return "in chunks, and stepwise asks for step by step"
     if p.views.get("g_channel") is not None:
         return "decays of every channel"
+    if p.views.get("beta") is not None:
+        return "the delta rule, which goes in passes"
     d = next((d for d in CHUNK_DIMS if desc.d_k <= d), None)
     if d is None:
         return f"d_k {desc.d_k} is beyond {CHUNK_DIMS[-1]}"
@@ -117,12 +119,11 @@ def _chunks(p: Problem) -> Geometry | str:
         return "2^31 blocks or more"
     if not blocks:
         return Geometry((), layout=layout_of(p))
-    delta = p.beta is not None
     params = common(p) | {"wide": wide(p.q, p.k, p.v, None, p.y)}
     if p.final_state is not None:
         params |= {"final_state": "final_state", "final_stride": three(p.final_state)}
-    smem = 2 * (3 * d * CHUNK + 2 * CHUNK * CHUNK) + (8 * CHUNK * CHUNK if delta else 0)
-    step = Step(f"{'delta' if delta else 'chunks'}_{d}", (blocks, 1, 1), params, {}, THREADS, smem)
+    smem = 2 * (3 * d * CHUNK + 2 * CHUNK * CHUNK)
+    step = Step(f"chunks_{d}", (blocks, 1, 1), params, {}, THREADS, smem)
     return Geometry((step,), layout=layout_of(p))
 
 
@@ -156,8 +157,8 @@ STEPS_ROW = Variant(
 CHUNKS_ROW = Variant(
     "chunks", _chunks, source="recurrence/linear_attention_chunks.cu", elements=HALVES,
     kernels=tuple(
-        Kernel(f"{name}_{d}", f"linear_attention_chunks<{{T}}, {d}, {delta}>", PARAMS, threads=THREADS, kindless=True)
-        for name, delta in (("chunks", "false"), ("delta", "true")) for d in CHUNK_DIMS
+        Kernel(f"chunks_{d}", f"linear_attention_chunks<{{T}}, {d}>", PARAMS, threads=THREADS, kindless=True)
+        for d in CHUNK_DIMS
     ),
     guarantee=Guarantee(Relative(3, mean=3), batch_invariant=True), may_spill=True,
 )  # fmt: skip

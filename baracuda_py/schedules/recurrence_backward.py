@@ -33,6 +33,13 @@ SUM = Params(
     "RecurrenceSumParams", **dict.fromkeys(("part", "out", "x"), "ptr"), out_stride="i64[3]", x_stride="i64[3]",
     **dict.fromkeys(("batch", "rows", "heads", "state_heads", "width", "tiles", "element_stride"), "i64"), eps="f64",
 )  # fmt: skip
+SUMS = tuple(
+    Kernel(
+        name, f"recurrence_sum<{{T}}, {{{kind}}}>", SUM, threads=THREADS, source="recurrence/recurrence_sum.cu",
+        kindless=True,
+    )
+    for name, kind in (("sum", "T"), ("sum_acc", "A"))
+)  # fmt: skip
 # output: its part, heads of the descriptor, width, operand that was normalised
 _SUMS = {
     "dq": ("part_q", "q_heads", "d_k", "q"), "dk": ("part_k", "k_heads", "d_k", "k"),
@@ -44,12 +51,13 @@ _SUMS = {
 _IN_ACC = ("dg", "dg_channel", "dbeta", "dbonus")
 
 
-def _sum(p: Problem, name: str, place: int) -> Step:
+def sum_of(p: Problem, name: str, place: int, tiles: int) -> Step:
+    """The sum of a part over tiles and the state heads of a group."""
     desc, out = p.desc, p.views[name]
     _, heads, width, source = _SUMS[name]
     x = p.views[source] if source and desc.use_qk_l2norm else None
     wide = getattr(desc, width) if width else 1
-    batch, rows, tiles = desc.batch_size, desc.seq_len, 1 if name == "dv" else tiles_of(desc)
+    batch, rows, tiles = desc.batch_size, desc.seq_len, min(1, tiles) if name == "dv" else tiles
     if name == "dbonus":
         batch, rows, tiles = 1, 1, desc.num_states * tiles
         strides: tuple[int, ...] = (0, 0, out.strides[0])
@@ -102,18 +110,17 @@ def _geometry(p: Problem) -> Geometry | str:
         smem = _shared(p, d)
         steps.append(Step(f"backward_{d}", (blocks, 1, 1), params, {}, THREADS, smem))
     else:  # no sequence: every gradient is 0
-        return _nothing(p)
-    steps += [_sum(p, name, place) for name, place in sums if 0 not in p.views[name].shape]
+        return nothing(p)
+    steps += [sum_of(p, name, place, tiles) for name, place in sums if 0 not in p.views[name].shape]
     return Geometry(tuple(steps), used, layout_of(p))
 
 
-def _nothing(p: Problem) -> Geometry:
+def nothing(p: Problem) -> Geometry:
     """Sums of no tile."""
     steps = []
     for name in _SUMS:
         if p.views.get(name) is not None and 0 not in p.views[name].shape:
-            one = _sum(p, name, 0)
-            steps.append(Step(one.kernel, one.grid, {**one.params, "tiles": 0}, {}, THREADS))
+            steps.append(sum_of(p, name, 0, 0))
     return Geometry(tuple(steps), 256, layout_of(p))
 
 
@@ -128,8 +135,7 @@ BACKWARD_ROW = Variant(
     kernels=(
         *kernels(PARAMS, source="recurrence/linear_attention.cu"),
         *kernels(BACKWARD, "backward", "linear_attention_backward"),
-        Kernel("sum", "recurrence_sum<{T}, {T}>", SUM, threads=THREADS, kindless=True),
-        Kernel("sum_acc", "recurrence_sum<{T}, {A}>", SUM, threads=THREADS, kindless=True),
+        *SUMS,
     ),
     guarantee=Guarantee(Relative(4, mean=3), batch_invariant=True), may_spill=True,
 )  # fmt: skip

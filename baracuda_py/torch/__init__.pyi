@@ -88,6 +88,7 @@ from baracuda_py import conv_backward as conv_backward
 from baracuda_py import conv_general_dilated as conv_general_dilated
 from baracuda_py import conv_general_dilated_local as conv_general_dilated_local
 from baracuda_py import conv_general_dilated_patches as conv_general_dilated_patches
+from baracuda_py import conv_integer as conv_integer
 from baracuda_py import conv_nd as conv_nd
 from baracuda_py import conv_tbc as conv_tbc
 from baracuda_py import conv_transpose as conv_transpose
@@ -97,6 +98,9 @@ from baracuda_py import conv_transpose3d as conv_transpose3d
 from baracuda_py import conv_with_general_padding as conv_with_general_padding
 from baracuda_py import convolution as convolution
 from baracuda_py import fold_batch_norm as fold_batch_norm
+from baracuda_py import qlinear_conv as qlinear_conv
+from baracuda_py import quantized_conv as quantized_conv
+from baracuda_py import scaled_conv as scaled_conv
 from baracuda_py import standardize_weight as standardize_weight
 # ops.elementwise
 from baracuda_py import abs as abs
@@ -1047,6 +1051,13 @@ from baracuda_py import triplet_margin_loss as triplet_margin_loss
 from baracuda_py import triplet_margin_loss_backward as triplet_margin_loss_backward
 from baracuda_py import triplet_margin_with_distance_loss as triplet_margin_with_distance_loss
 from baracuda_py import tvd_loss as tvd_loss
+# ops.moe
+from baracuda_py import expert_choice as expert_choice
+from baracuda_py import moe as moe
+from baracuda_py import moe_quantized as moe_quantized
+from baracuda_py import moe_router as moe_router
+from baracuda_py import moe_router_backward as moe_router_backward
+from baracuda_py import sinkhorn_normalize as sinkhorn_normalize
 # ops.norm
 from baracuda_py import batch_norm as batch_norm
 from baracuda_py import batch_norm_backward_elemt as batch_norm_backward_elemt
@@ -1060,6 +1071,7 @@ from baracuda_py import channel_norm_backward as channel_norm_backward
 from baracuda_py import dropout_add_layer_norm as dropout_add_layer_norm
 from baracuda_py import dropout_add_rms_norm as dropout_add_rms_norm
 from baracuda_py import gated_rms_norm as gated_rms_norm
+from baracuda_py import gated_rms_norm_backward as gated_rms_norm_backward
 from baracuda_py import group_norm as group_norm
 from baracuda_py import instance_norm as instance_norm
 from baracuda_py import layer_norm as layer_norm
@@ -1119,6 +1131,7 @@ from baracuda_py import reduce_window_backward as reduce_window_backward
 from baracuda_py import binary_matmul as binary_matmul
 from baracuda_py import block_gemm as block_gemm
 from baracuda_py import block_gemm_backward as block_gemm_backward
+from baracuda_py import fp8_linear as fp8_linear
 from baracuda_py import grouped_block_gemm as grouped_block_gemm
 from baracuda_py import grouped_block_gemm_backward as grouped_block_gemm_backward
 from baracuda_py import grouped_int_gemm as grouped_int_gemm
@@ -1316,6 +1329,8 @@ from baracuda_py import lstm_gates_backward as lstm_gates_backward
 from baracuda_py import mamba2_ssd as mamba2_ssd
 from baracuda_py import min_gru as min_gru
 from baracuda_py import min_lstm as min_lstm
+from baracuda_py import mlstm as mlstm
+from baracuda_py import recurrent_layer as recurrent_layer
 from baracuda_py import retention as retention
 from baracuda_py import rglru as rglru
 from baracuda_py import rnn_relu as rnn_relu

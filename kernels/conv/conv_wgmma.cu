@@ -7,7 +7,7 @@
 
 namespace baracuda {
 
-template <class T, int COLS, bool BLOCKS> BARACUDA_D void conv_wgmma(const ConvParams& p) {
+template <class T, int COLS, bool BLOCKS, class E = ConvEpilogue<T>> BARACUDA_D void conv_wgmma(const ConvParams& p) {
   using Tile = ConvWarpgroups<T, COLS, false>;
   BARACUDA_DYNAMIC_SMEM(T, ring);
   const Raster task(static_cast<i64>(blockIdx.x), div_up(p.rows, static_cast<i64>(Tile::rows)),
@@ -22,8 +22,8 @@ template <class T, int COLS, bool BLOCKS> BARACUDA_D void conv_wgmma(const ConvP
   tile.finish(ring, !p.channels_inner, [&](int row, int col, const Vec<float, 8>& sum) {
     const i64 m = task.m * Tile::rows + row, n = task.n * COLS + col;
     if (m >= p.rows || n >= p.cols) return;
-    if constexpr (BLOCKS) conv_put_block<T, 8>(p, task.batch, m, n, p.cols - n, sum);
-    else conv_put<T, 8>(p, task.batch, m, n, p.cols - n, sum);
+    if constexpr (BLOCKS) conv_put_block<E, 8>(p, task.batch, m, n, p.cols - n, sum);
+    else conv_put<E, 8>(p, task.batch, m, n, p.cols - n, sum);
   });
 }
 

@@ -10,7 +10,7 @@
 
 namespace baracuda {
 
-template <class T, int SIZE, bool BLOCKS> BARACUDA_D void conv_mma(const ConvParams& p) {
+template <class T, int SIZE, bool BLOCKS, class E = ConvEpilogue<T>> BARACUDA_D void conv_mma(const ConvParams& p) {
   using Tile = ConvTile<T, true, SIZE>;
   BARACUDA_DYNAMIC_SMEM(T, ring);
   const Raster task(static_cast<i64>(blockIdx.x), div_up(p.rows, static_cast<i64>(SIZE)),
@@ -26,14 +26,14 @@ template <class T, int SIZE, bool BLOCKS> BARACUDA_D void conv_mma(const ConvPar
   const auto put = [&](int row, int col, const Vec<float, 8>& sum) {
     const i64 m = task.m * SIZE + row, n = task.n * SIZE + col;
     if (m >= p.rows || n >= p.cols) return;
-    if constexpr (BLOCKS) conv_put_block<T, 8>(p, task.batch, m, n, p.cols - n, sum);
-    else conv_put<T, 8>(p, task.batch, m, n, p.cols - n, sum);
+    if constexpr (BLOCKS) conv_put_block<E, 8>(p, task.batch, m, n, p.cols - n, sum);
+    else conv_put<E, 8>(p, task.batch, m, n, p.cols - n, sum);
   };
   if (p.channels_inner) tile.finish(ring, [&](int row, int col, const auto& sum, const auto&) { put(row, col, sum); });
   else tile.finish_down(ring, put);
 }
 
-template <class T> BARACUDA_D void conv_simt(const ConvParams& p) {
+template <class T, class E = ConvEpilogue<T>> BARACUDA_D void conv_simt(const ConvParams& p) {
   using A = acc_t<T>;
   constexpr int tile = 64, depth = 16, threads = 256, each = tile * depth / threads;
   __shared__ A sa[depth][tile + 1], sb[depth][tile + 1];
@@ -78,11 +78,11 @@ template <class T> BARACUDA_D void conv_simt(const ConvParams& p) {
     for (int j = 0; j < 4; ++j) {
       const i64 m = m0 + tx + 16 * i, n = n0 + ty + 16 * j;
       const Vec<A, 1> sum{{acc[i][j]}};
-      if (m < p.rows && n < p.cols) conv_put<T, 1>(p, group, m, n, 1, sum);
+      if (m < p.rows && n < p.cols) conv_put<E, 1>(p, group, m, n, 1, sum);
     }
 }
 
-template <class T> BARACUDA_D void conv_direct(const ConvParams& p) {
+template <class T, class E = ConvEpilogue<T>> BARACUDA_D void conv_direct(const ConvParams& p) {
   using A = acc_t<T>;
   const i64 index = thread_index(), outputs = p.groups * p.cols;
   if (index >= p.rows * outputs) return;
@@ -106,12 +106,12 @@ template <class T> BARACUDA_D void conv_direct(const ConvParams& p) {
       sum = math::fma(there ? to_acc(x[offset + c * p.x_steps[2]]) : A(0), to_acc(filter[c * p.w_steps[2]]), sum);
     }
   }
-  conv_put<T, 1>(p, group, m, static_cast<i64>(n), 1, Vec<A, 1>{{sum}});
+  conv_put<E, 1>(p, group, m, static_cast<i64>(n), 1, Vec<A, 1>{{sum}});
 }
 
 // Groups of one channel and one output: a thread has N neighbouring groups, where these lie together, and some places in a row
 // of the result. K: the window's last extent, where windows are neighbours: then each element is read once for a row.
-template <class T, int N, int K> BARACUDA_D void conv_depthwise(const ConvParams& p) {
+template <class T, int N, int K, class E = ConvEpilogue<T>> BARACUDA_D void conv_depthwise(const ConvParams& p) {
   using A = acc_t<T>;
   constexpr int W = N == 1 ? conv_places_alone : conv_places_together;
   const i64 index = thread_index(), vectors = p.groups / N, chunks = div_up(p.out_extent[2], static_cast<i64>(W));
@@ -176,7 +176,7 @@ template <class T, int N, int K> BARACUDA_D void conv_depthwise(const ConvParams
   }
 #pragma unroll
   for (int o = 0; o < W; ++o) {
-    if (first + o < p.out_extent[2]) conv_put<T, N>(p, group, row * p.out_extent[2] + first + o, 0, N, acc[o]);
+    if (first + o < p.out_extent[2]) conv_put<E, N>(p, group, row * p.out_extent[2] + first + o, 0, N, acc[o]);
   }
 }
 

@@ -23,7 +23,10 @@ template <class T> BARACUDA_D void conv_pack(const ConvPackParams& p) {
   offsets<i64, 2>(line, p.rank, p.shape, p.steps, at);
   const T* const from = static_cast<const T*>(p.from) + p.start + at[0] + c * p.channel_step[0];
   Vec<T, N> x = load_strided<T, N>(from, p.channel_step[0], p.channels - c);
-  if (p.activation != 0) {
+  if constexpr (sizeof(T) == 1) {
+    store(static_cast<T*>(p.to) + line * p.pitch + c, x);
+    return;
+  } else if (p.activation != 0) {
     const auto pre = to_acc(load_strided<T, N>(static_cast<const T*>(p.pre) + at[1] + c * p.channel_step[1],
                                                p.channel_step[1], p.channels - c));
     const auto through = [&](auto slope) {

@@ -88,8 +88,16 @@ template <class T, bool K_MAJOR, int SIZE> struct ConvTile : MmaTile<T, K_MAJOR,
   }
 };
 
-// What a thread copies of slices [rows][k = (tap, channel)]: one piece of 16 bytes of every 32nd row.
-template <class T, int EXTENT, int DEPTH, int THREADS = mma_threads> struct WindowRows {
+// What stands in a slice where there is no element of x: zeros.
+struct NoElements {
+  template <class P, class T> static BARACUDA_D void copy(const P&, T* to, const T* from, bool there) {
+    cp_async_16_of(to, from, there ? 16 : 0);
+  }
+};
+
+// What a thread copies of slices [rows][k = (tap, channel)]: one piece of 16 bytes of every 32nd row. NONE: what stands
+// for elements that are not there.
+template <class T, int EXTENT, int DEPTH, int THREADS = mma_threads, class NONE = NoElements> struct WindowRows {
   static constexpr int SIZE = static_cast<int>(sizeof(T)), EACH = 16 / SIZE, PIECES = DEPTH / EACH;
   static constexpr int STEP = THREADS / PIECES, COUNT = EXTENT / STEP;
   static_assert(STEP % 8 == 0, "the rows a thread copies share one twist");
@@ -135,7 +143,7 @@ template <class T, int EXTENT, int DEPTH, int THREADS = mma_threads> struct Wind
       for (int axis = 0; axis < 3; ++axis) {
         there = there && static_cast<u32>(at[n][axis] + shift[axis]) < static_cast<u32>(p.in_extent[axis]);
       }
-      cp_async_16_of(to + n * STEP * DEPTH, there ? x + static_cast<i64>(offset) * EACH : x, there ? 16 : 0);
+      NONE::copy(p, to + n * STEP * DEPTH, there ? x + static_cast<i64>(offset) * EACH : x, there);
     }
     c += DEPTH;
     settle();

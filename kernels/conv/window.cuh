@@ -52,46 +52,49 @@ template <class P> BARACUDA_D bool conv_find(const P& p, const ConvRow& row, con
   return true;
 }
 
-// Finishes outputs n … n + N - 1, of which those before `left` exist, of a group of `cols` at a place.
-template <class T, int N, class P, class A>
-BARACUDA_D void conv_put_at(const P& p, const ConvRow& place, i64 group, i64 n, i64 cols, i64 left, Vec<A, N> x) {
-  const auto at = [&](const i64* step) { return place.offset(step) + group * step[1] + n * step[2]; };
-  const auto put = [&](void* to, int which) {
-    const i64* const step = p.y_steps[which];
-    T* const y = static_cast<T*>(to) + at(step);
-    if (p.wide >> which & 1) store_vec<T, N, true>(y, from_acc<T>(x), left);
-    else store_strided(y, step[2], from_acc<T>(x), left);
-  };
-  if (p.bias != nullptr) {
-    const T* const from = static_cast<const T*>(p.bias) + (group * cols + n) * p.bias_step;
-    const auto bias = to_acc(load_strided<T, N>(from, p.bias_step, left));
+// What the kernels of convolutions do with their sums; a formula has another one (conv/formula_epilogue.cuh).
+template <class T> struct ConvEpilogue {
+  // Finishes outputs n … n + N - 1, of which those before `left` exist, of a group of `cols` at a place.
+  template <int N, class P, class A>
+  static BARACUDA_D void put(const P& p, const ConvRow& place, i64 group, i64 n, i64 cols, i64 left, Vec<A, N> x) {
+    const auto at = [&](const i64* step) { return place.offset(step) + group * step[1] + n * step[2]; };
+    const auto put = [&](void* to, int which) {
+      const i64* const step = p.y_steps[which];
+      T* const y = static_cast<T*>(to) + at(step);
+      if (p.wide >> which & 1) store_vec<T, N, true>(y, from_acc<T>(x), left);
+      else store_strided(y, step[2], from_acc<T>(x), left);
+    };
+    if (p.bias != nullptr) {
+      const T* const from = static_cast<const T*>(p.bias) + (group * cols + n) * p.bias_step;
+      const auto bias = to_acc(load_strided<T, N>(from, p.bias_step, left));
 #pragma unroll
-    for (int k = 0; k < N; ++k) x[k] += bias[k];
-  }
-  if (p.z != nullptr) {
-    const i64* const step = p.y_steps[2];
-    const auto z = to_acc(load_strided<T, N>(static_cast<const T*>(p.z) + at(step), step[2], left));
+      for (int k = 0; k < N; ++k) x[k] += bias[k];
+    }
+    if (p.z != nullptr) {
+      const i64* const step = p.y_steps[2];
+      const auto z = to_acc(load_strided<T, N>(static_cast<const T*>(p.z) + at(step), step[2], left));
 #pragma unroll
-    for (int k = 0; k < N; ++k) x[k] += z[k];
-  }
-  if (p.pre != nullptr) put(p.pre, 1);
-  if (p.activation != 0) {
-    with_activation<T, A>(p.activation, [&](const auto& act) {
+      for (int k = 0; k < N; ++k) x[k] += z[k];
+    }
+    if (p.pre != nullptr) put(p.pre, 1);
+    if (p.activation != 0) {
+      with_activation<T, A>(p.activation, [&](const auto& act) {
 #pragma unroll
-      for (int k = 0; k < N; ++k) x[k] = act(x[k]);
-    });
+        for (int k = 0; k < N; ++k) x[k] = act(x[k]);
+      });
+    }
+    put(p.y, 0);
   }
-  put(p.y, 0);
-}
+};
 
-// Likewise of a group in a row.
-template <class T, int N, class P, class A>
+// Finishes outputs of a group in a row by an epilogue E.
+template <class E, int N, class P, class A>
 BARACUDA_D void conv_put(const P& p, i64 group, i64 row, i64 n, i64 left, const Vec<A, N>& x) {
-  conv_put_at<T, N>(p, ConvRow(p, row), group, n, p.cols, left, x);
+  E::template put<N>(p, ConvRow(p, row), group, n, p.cols, left, x);
 }
 
 // Likewise where rows are blocks of outputs, one of each phase, and columns outputs of phases, N of which have one phase.
-template <class T, int N, class P, class A>
+template <class E, int N, class P, class A>
 BARACUDA_D void conv_put_phase(const P& p, const ConvRow& block, i64 group, i64 column, i64 left, const Vec<A, N>& x) {
   u64 output, own;
   u64 phase = divmod(static_cast<u64>(column), static_cast<u64>(p.phase_cols), output);
@@ -102,14 +105,14 @@ BARACUDA_D void conv_put_phase(const P& p, const ConvRow& block, i64 group, i64 
     place.at[axis] = block.at[axis] * p.apart[axis] + static_cast<i64>(own);
     if (place.at[axis] >= p.full_extent[axis]) return;
   }
-  conv_put_at<T, N>(p, place, group, static_cast<i64>(output), p.phase_cols, left, x);
+  E::template put<N>(p, place, group, static_cast<i64>(output), p.phase_cols, left, x);
 }
 
-template <class T, int N, class P, class A>
+template <class E, int N, class P, class A>
 BARACUDA_D void conv_put_block(const P& p, i64 group, i64 row, i64 n, i64 left, const Vec<A, N>& x) {
   const ConvRow block(p, row);
   if (p.phase_cols % N == 0) {
-    conv_put_phase<T, N>(p, block, group, n, left, x);
+    conv_put_phase<E, N>(p, block, group, n, left, x);
     return;
   }
 #pragma unroll 1
@@ -117,7 +120,7 @@ BARACUDA_D void conv_put_block(const P& p, i64 group, i64 row, i64 n, i64 left, 
     A one = x[0];
 #pragma unroll
     for (int i = 1; i < N; ++i) one = i == k ? x[i] : one;  // registers have no address
-    conv_put_phase<T, 1>(p, block, group, n + k, 1, Vec<A, 1>{{one}});
+    conv_put_phase<E, 1>(p, block, group, n + k, 1, Vec<A, 1>{{one}});
   }
 }
 

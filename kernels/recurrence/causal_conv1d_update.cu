@@ -27,17 +27,18 @@ template <class T, int TAPS> BARACUDA_D void causal_conv1d_update(const CausalCo
   };
   conv::Weights<T, TAPS, 1> weights;
   weights.load(p, c, true);
-  conv::Past<T, TAPS, 1> past;
+  conv::Run<T, TAPS, 1, 1> run;
 #pragma unroll
-  for (int j = 0; j < TAPS - 1; ++j) {
-    past.v[j][0] = known && j + 1 < p.width ? to_acc(state[(p.state_len - 1 - j) * p.state_strides[2]]) : A(0);
+  for (int j = 1; j < TAPS; ++j) {
+    const bool there = known && conv::has_tap<TAPS>(p, j);
+    run.at(0, j, 0) = there ? to_acc(state[(p.state_len - j) * p.state_strides[2]]) : A(0);
   }
   for (i64 t = 0; t < p.tokens; ++t) {
-    const A now[1] = {to_acc(x[t * p.x_strides[2]])};
+    run.at(0, 0, 0) = to_acc(x[t * p.x_strides[2]]);
     A sum[1];
-    conv::window_sum(p, weights, past, now, sum);
-    y[t * p.y_strides[2]] = from_acc<T>(known ? conv::activated(sum[0], p.silu) : A(0));
-    past.push(now);
+    run.sum(p, weights, 0, sum);
+    y[t * p.y_strides[2]] = from_acc<T>(known ? conv::activated<T>(sum[0], p.silu) : A(0));
+    run.advance();
     for (i64 k = 0; p.intermediate_states != nullptr && k < p.state_len; ++k) {
       kept[t * p.kept_strides[1] + k * p.kept_strides[3]] = known ? element(t + 1 + k) : from_acc<T>(A(0));
     }

@@ -1,125 +1,36 @@
-// linear_attention_chunks    linear_attention in chunks of 64 steps on tensor cores: no decay or one a head, with or without
-//                            the delta rule.
+// linear_attention_chunks    linear_attention in chunks of 64 steps on tensor cores in one launch: no decay or one a head.
 //
 // With G the running sum of g within a chunk, S the state before it and D[i][j] = exp(G[i] - G[j]) for j <= i:
-//   y = scale (diag(exp G) q S + (q k^T * D) u),   S' = exp(G[63]) S + k^T diag(exp(G[63] - G)) u,
-// where u is v, or of the delta rule the solution of (1 + tril(diag(beta) k k^T * D, -1)) u = diag(beta) (v - diag(exp G) k S),
-// found in float32 by forward substitution in blocks of 16 rows. Decays are exp of differences of sums that begin anew in
-// every chunk, of logs of no less than -110, whose exp is 0: so what underflows is 0, and nothing overflows that does not
-// step by step.
+//   y = scale (diag(exp G) q S + (q k^T * D) v),   S' = exp(G[63]) S + k^T diag(exp(G[63] - G)) v.
+// Decays are exp of differences of sums that begin anew in every chunk, of logs of no less than -110, whose exp is 0: so
+// what underflows is 0, and nothing overflows that does not step by step.
 //
 // Schedule: a block of four warps walks the chunks of one sequence with 64 columns of one head's state in registers, of
 // which a warp has a quarter of the rows; of q, k and y it has 16. The order of every sum is fixed by the step's place in
-// its sequence and by d_k. q, k, u and the state are of 16 bits where they are multiplied.
-#include <baracuda/mma_tile.cuh>
-#include "recurrence/recurrence.cuh"
+// its sequence and by d_k, and is that of linear_attention_states.cu and linear_attention_outputs.cu. q, k, v and the state
+// are of 16 bits where they are multiplied.
+#include "recurrence/chunk_products.cuh"
 
 namespace baracuda {
-namespace recurrence {
-
-constexpr int chunk = 64, chunk_columns = 64, block_rows = 16;
-constexpr float least_log = -110.0f;
-
-// acc[16 rows][64] += x y, x the A fragments of rows of a tile, y [D][64] rows of k.
-template <class T, int D>
-BARACUDA_D void add_product(float (&acc)[8][4], const tile::Reader<D, false>& x, const tile::Reader<64, false>& y) {
-#pragma unroll
-  for (int d = 0; d < D; d += 16) {
-    u32 a[4];
-    x.read(a, 0, d);
-#pragma unroll
-    for (int n = 0; n < 8; n += 2) {
-      u32 b[4];
-      y.read_transposed(b, d, 8 * n);
-      mma_m16n8k16<T>(acc[n], a, {b[0], b[1]});
-      mma_m16n8k16<T>(acc[n + 1], a, {b[2], b[3]});
-    }
-  }
-}
-// acc[16 rows][64] += x y^T, y [64][D].
-template <class T, int D>
-BARACUDA_D void add_scores(float (&acc)[8][4], const tile::Reader<D, false>& x, const tile::Reader<D, true>& y) {
-#pragma unroll
-  for (int d = 0; d < D; d += 16) {
-    u32 a[4];
-    x.read(a, 0, d);
-#pragma unroll
-    for (int n = 0; n < 8; n += 2) {
-      u32 b[4];
-      y.read(b, 8 * n, d);
-      mma_m16n8k16<T>(acc[n], a, {b[0], b[1]});
-      mma_m16n8k16<T>(acc[n + 1], a, {b[2], b[3]});
-    }
-  }
-}
-BARACUDA_D void clear(float (&acc)[8][4]) {
-#pragma unroll
-  for (int n = 0; n < 8; ++n) acc[n][0] = acc[n][1] = acc[n][2] = acc[n][3] = 0.0f;
-}
-
-// (1 + m) u = w for 64 columns, m strictly lower triangular; u in place of w. All threads of the block call it.
-BARACUDA_D void solve(float* w, const float* m) {
-  const int column = static_cast<int>(threadIdx.x) % chunk_columns,
-            half = static_cast<int>(threadIdx.x) / chunk_columns;
-#pragma unroll 1
-  for (int first = 0; first < chunk; first += block_rows) {
-    float u[block_rows];
-#pragma unroll
-    for (int i = 0; i < block_rows; ++i) {
-      u[i] = w[(first + i) * chunk_columns + column];
-#pragma unroll
-      for (int j = 0; j < i; ++j) u[i] = math::fma(-m[(first + i) * chunk + first + j], u[j], u[i]);
-    }
-    __syncthreads();  // both halves have read the rows
-    if (half == 0) {
-#pragma unroll
-      for (int i = 0; i < block_rows; ++i) w[(first + i) * chunk_columns + column] = u[i];
-    }
-#pragma unroll 2
-    for (int row = first + block_rows + half; row < chunk; row += 2) {
-      float x = w[row * chunk_columns + column];
-#pragma unroll
-      for (int j = 0; j < block_rows; ++j) x = math::fma(-m[row * chunk + first + j], u[j], x);
-      w[row * chunk_columns + column] = x;
-    }
-    __syncthreads();
-  }
-}
-
-// 1 / sqrt(sum x^2 + eps) of a row of a tile.
-template <int D, class T> BARACUDA_D float norm_factor(const T* tile, int row, float eps) {
-  float squares = 0.0f;
-#pragma unroll 4
-  for (int piece = 0; piece < D / 8; ++piece) {
-    const auto x = load<8>(tile + tile::at<D>(row, piece));
-#pragma unroll
-    for (int e = 0; e < 8; ++e) squares = math::fma(to_acc(x[e]), to_acc(x[e]), squares);
-  }
-  return 1.0f / math::sqrt(squares + eps);
-}
-
-}  // namespace recurrence
-
-template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention_chunks(const P& p) {
+template <class T, int DK, class P> BARACUDA_D void linear_attention_chunks(const P& p) {
   using namespace recurrence;
-  constexpr int MT = DK / 64;                                        // pieces of 16 rows of the state that a warp has
-  BARACUDA_DYNAMIC_SMEM(T, queries);                                 // [64][DK], at the end the outputs
-  T* const keys = queries + chunk * DK;                              // [64][DK]
-  T* const values = keys + chunk * DK;                               // [64][64]: v, then u
-  T* const weighted = values + chunk * 64;                           // [64][64]: u as the state takes it
-  T* const memory = weighted + chunk * 64;                           // [DK][64]: the state
-  float* const system = reinterpret_cast<float*>(memory + DK * 64);  // [64][64], of the delta rule
-  float* const right = system + chunk * chunk;                       // [64][64]
-  __shared__ float sums[chunk], of_query[chunk], of_key[chunk], betas[chunk];
-  const i64 tiles = div_up(p.d_v, chunk_columns), column = blockIdx.x % tiles * chunk_columns;
+  using namespace recurrence::chunked;
+  constexpr int MT = DK / 64;               // pieces of 16 rows of the state that a warp has
+  BARACUDA_DYNAMIC_SMEM(T, queries);        // [64][DK], at the end the outputs
+  T* const keys = queries + chunk * DK;     // [64][DK]
+  T* const values = keys + chunk * DK;      // [64][64]
+  T* const weighted = values + chunk * 64;  // [64][64]: v as the state takes it
+  T* const memory = weighted + chunk * 64;  // [DK][64]: the state
+  __shared__ float sums[chunk], of_query[chunk], of_key[chunk];
+  const i64 tiles = div_up(p.d_v, width), column = blockIdx.x % tiles * width;
   const i64 head = blockIdx.x / tiles % p.num_heads, n = blockIdx.x / tiles / p.num_heads;
-  const int left = static_cast<int>(min<i64>(chunk_columns, p.d_v - column)), thread = static_cast<int>(threadIdx.x);
+  const int left = static_cast<int>(min<i64>(width, p.d_v - column)), thread = static_cast<int>(threadIdx.x);
   const int warp = thread / warp_size, row0 = 16 * warp, line = lane_id() / 4, pair = lane_id() % 4 * 2;
   const i64 batch = p.bounds == nullptr ? n : 0;
   const auto clear_outputs = [&](i64 batch, i64 from, i64 to) {
-    for (i64 i = thread; i < (to - from) * chunk_columns; i += threads) {
-      const int c = static_cast<int>(i % chunk_columns);
-      if (c < left) row_at<T>(p.y, p.stride[4], batch, from + i / chunk_columns, head)[column + c] = from_acc<T>(0.0f);
+    for (i64 i = thread; i < (to - from) * width; i += threads) {
+      const int c = static_cast<int>(i % width);
+      if (c < left) row_at<T>(p.y, p.stride[4], batch, from + i / width, head)[column + c] = from_acc<T>(0.0f);
     }
   };
   if (p.num_states == 0) {
@@ -148,7 +59,7 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
   each([&](float& x, int row, int c) {
     x = initial != nullptr && row < p.d_k && c < left ? initial[row * p.initial_stride[2] + c] : 0.0f;
   });
-  const tile::Reader<DK, false> query(queries + row0 * DK), key(keys + row0 * DK);
+  const tile::Reader<DK, false> query(queries + row0 * DK);
   const tile::Reader<DK, true> all_keys(keys);
   const tile::Reader<64, false> written(values), kept(weighted), remembered(memory);
   const float scale = static_cast<float>(p.scale);
@@ -181,8 +92,6 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
         if (lane_id() >= lane) x += before;
       }
       sums[thread] = x;
-      if constexpr (DELTA)
-        betas[thread] = thread < steps ? *row_at<float>(p.beta, p.stride[8], batch, start + thread, head) : 0.0f;
     }
     cp_async_wait<0>();
     __syncthreads();
@@ -195,8 +104,8 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
     __syncthreads();
     float y[8][4], s[8][4];
     clear(y), clear(s);
-    add_product<T>(y, query, remembered);
-    add_scores<T>(s, query, all_keys);
+    multiply<T, DK>(y, query, remembered);
+    multiply<T, DK>(s, query, all_keys);
     u32 weights[4][4];
 #pragma unroll
     for (int c = 0; c < 8; ++c) {
@@ -210,35 +119,10 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
       weights[c / 2][c % 2 * 2 + 1] = pack_pair<T>(s[c][2], s[c][3]);
     }
     const float total = sums[chunk - 1];
-    if constexpr (DELTA) {
-      float known[8][4];
-      clear(known), clear(s);
-      add_product<T>(known, key, remembered);
-      add_scores<T>(s, key, all_keys);
-#pragma unroll
-      for (int c = 0; c < 8; ++c) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const int i = row0 + line + e / 2 * 8, j = 8 * c + pair + e % 2;
-          const float v = to_acc(values[tile::at<64>(i, j / 8) + j % 8]);
-          const float seen = known[c][e] * of_key[i] * (faded ? math::exp(sums[i]) : 1.0f);
-          right[i * chunk_columns + j] = betas[i] * (v - seen);
-          const float alike = s[c][e] * (of_key[i] * of_key[j]) * (faded ? math::exp(sums[i] - sums[j]) : 1.0f);
-          system[i * chunk + j] = j < i ? betas[i] * alike : 0.0f;
-        }
-      }
-      __syncthreads();
-      solve(right, system);
-    }
-    for (int i = thread; i < chunk * chunk_columns; i += threads) {
-      const int row = i / chunk_columns, c = i % chunk_columns, at = tile::at<64>(row, c / 8) + c % 8;
+    for (int i = thread; i < chunk * width; i += threads) {
+      const int row = i / width, c = i % width, at = tile::at<64>(row, c / 8) + c % 8;
       const float factor = of_key[row] * (faded ? math::exp(total - sums[row]) : 1.0f);
-      if constexpr (DELTA) {
-        values[at] = from_acc<T>(right[i]);
-        weighted[at] = from_acc<T>(right[i] * factor);
-      } else {
-        weighted[at] = from_acc<T>(to_acc(values[at]) * factor);
-      }
+      weighted[at] = from_acc<T>(to_acc(values[at]) * factor);
     }
     __syncthreads();
     const float fade = faded ? math::exp(total) : 1.0f;

@@ -1,8 +1,9 @@
 #pragma once
 // selective_scan   what the kernels of Mamba's scan share: a thread's channel and states, a tile of time, a sum over states.
 //
-// A group of `lanes` lanes has a channel, each of them NS of its states, n = lane + lanes k. A sum over states adds those
-// of a lane in order, and the lanes as a tree. Time is walked eight steps at a time.
+// A group of `lanes` lanes has a channel of a sequence, each of them NS of its states, n = lane + lanes k. A sum over
+// states adds those of a lane in order, and the lanes as a tree. Time is walked eight steps at a time, from a multiple of
+// eight on, also where sequences are packed: steps of others are passed over.
 #include <baracuda/math.cuh>
 #include <baracuda/reduce.cuh>
 #include <baracuda/vector.cuh>
@@ -29,22 +30,45 @@ template <class A> BARACUDA_D A over_lanes(A x, int lanes) {
   return x;
 }
 
+// Bound n: clamped to [0, length] and to the largest bound before it. All lanes of the warp call it.
+template <class P> BARACUDA_D i64 settled(const P& p, i64 n) {
+  i64 most = 0;
+  for (i64 i = threadIdx.x & (warp_size - 1); i <= n; i += warp_size) {
+    const i64 at = i * p.bound_step;
+    const i64 bound = p.wide_bounds ? static_cast<const i64*>(p.bounds)[at] : static_cast<const i32*>(p.bounds)[at];
+    most = max<i64>(most, min<i64>(bound, p.length));
+  }
+  for (int mask = 1; mask < warp_size; mask *= 2) most = max<i64>(most, shuffle_xor(most, mask));
+  return most;
+}
+
 template <class T, int NS> struct Channel {
   using A = acc_t<T>;
-  i64 b, group, tile, d;
-  int lane, row;  // among the channel's lanes; of the block's channels
-  bool mine;
+  i64 n, b, group, tile, d;  // n: the sequence, in item b of the batch
+  i64 begin, end;            // its steps
+  i64 gap;                   // of no sequence are steps 0 … begin - 1 and end … gap - 1 beside it
+  int lane, row;             // among the channel's lanes; of the block's channels
+  bool mine, known, there;   // known: there is such a sequence; there: or the first block has steps of none
   A a[NS], skip, bias;
 
   template <class P> BARACUDA_D explicit Channel(const P& p) {
     const i64 block = static_cast<i64>(blockIdx.y) * gridDim.x + blockIdx.x, rest = block / p.tiles;
     const int i = static_cast<int>(threadIdx.x), rows = static_cast<int>(blockDim.x) / p.lanes;
     lane = i & (p.lanes - 1), row = i / p.lanes;
-    tile = block % p.tiles, group = rest % p.groups, b = rest / p.groups;
+    tile = block % p.tiles, group = rest % p.groups, n = rest / p.groups;
     const i64 of_group = tile * rows + row;
-    mine = b < p.batch && of_group < p.per_group;
+    known = n < p.sequences;
+    there = known || (n == 0 && p.bounds != nullptr);
+    mine = there && of_group < p.per_group;
     d = mine ? group * p.per_group + of_group : 0;
-    if (b >= p.batch) b = 0;
+    if (!known) n = 0;
+    b = p.bounds == nullptr ? n : 0;
+    begin = 0, end = p.length, gap = 0;
+    if (p.bounds != nullptr) {
+      begin = known ? settled(p, n) : p.length;
+      end = known ? settled(p, n + 1) : p.length;
+      gap = n == p.sequences - 1 ? p.length : 0;
+    }
 #pragma unroll
     for (int k = 0; k < NS; ++k) {
       a[k] = has(p, k) ? static_cast<const A*>(p.a)[d * p.a_strides[0] + state(p, k) * p.a_strides[1]] : A(0);
@@ -53,18 +77,44 @@ template <class T, int NS> struct Channel {
     bias = mine && p.delta_bias != nullptr ? static_cast<const A*>(p.delta_bias)[d * p.bias_step] : A(0);
   }
   template <class P> BARACUDA_D int state(const P& p, int k) const { return lane + p.lanes * k; }
-  template <class P> BARACUDA_D bool has(const P& p, int k) const { return mine && state(p, k) < p.states; }
+  template <class P> BARACUDA_D bool has(const P& p, int k) const { return mine && known && state(p, k) < p.states; }
+  BARACUDA_D bool inside(i64 t) const { return t >= begin && t < end; }
+  BARACUDA_D i64 first() const { return begin & ~static_cast<i64>(steps - 1); }
+  // Where the states of this sequence are kept, one in `interval` steps: sequences have room for two more than they need.
+  template <class P> BARACUDA_D i64 checkpoint(const P& p, i64 number, int interval) const {
+    const i64 base = p.bounds == nullptr ? 0 : begin / interval + 2 * n;
+    return ((b * p.dim + d) * p.chunks + base + number) * p.states;
+  }
+  // Eight steps from t on, of which those of other sequences stay as they are.
+  template <bool WIDE> BARACUDA_D void put(void* to, const i64 (&strides)[3], i64 t, const Vec<T, steps>& x) const {
+    const i64 offset = b * strides[0] + d * strides[1] + t * strides[2];
+    if (t >= begin) {
+      put_tile<WIDE, T>(to, offset, strides[2], x, end - t);
+      return;
+    }
+#pragma unroll
+    for (int s = 0; s < steps; ++s) {
+      if (inside(t + s)) static_cast<T*>(to)[offset + s * strides[2]] = x[s];
+    }
+  }
+  // Zeros for the steps of no sequence, by the channel's lanes: those before the first, and after the last.
+  template <class P> BARACUDA_D void clear(const P& p, void* to, const i64 (&strides)[3]) const {
+    if (p.bounds == nullptr || !mine || to == nullptr) return;
+    T* const x = static_cast<T*>(to) + b * strides[0] + d * strides[1];
+    for (i64 t = lane; n == 0 && t < begin; t += p.lanes) x[t * strides[2]] = from_acc<T>(A(0));
+    for (i64 t = end + lane; t < gap; t += p.lanes) x[t * strides[2]] = from_acc<T>(A(0));
+  }
   // y + d u, where there is a d: without one an infinite u makes no NaN.
   template <class P> static BARACUDA_D A plus(const P& p, A y, A skip, A u) {
     return p.d != nullptr ? math::fma(skip, u, y) : y;
   }
   template <class P> BARACUDA_D A skipped(const P& p, A y, A u) const { return plus(p, y, skip, u); }
   // What precedes the first element.
-  template <class P> BARACUDA_D void begin(const P& p, A (&h)[NS]) const {
+  template <class P> BARACUDA_D void initial(const P& p, A (&h)[NS]) const {
 #pragma unroll
     for (int k = 0; k < NS; ++k) {
       h[k] = has(p, k) && p.initial_state != nullptr
-                 ? static_cast<const A*>(p.initial_state)[b * p.initial_strides[0] + d * p.initial_strides[1] +
+                 ? static_cast<const A*>(p.initial_state)[n * p.initial_strides[0] + d * p.initial_strides[1] +
                                                           state(p, k) * p.initial_strides[2]]
                  : A(0);
     }
@@ -96,7 +146,7 @@ template <class T, int NS, bool WIDE> struct Tile {
   static BARACUDA_D Vec<T, steps> of_state(const P& p, const Channel<T, NS>& c, const void* from,
                                            const i64 (&strides)[4], int k, i64 t) {
     return tile_at<WIDE, T>(from, c.b * strides[0] + c.group * strides[1] + c.state(p, k) * strides[2] + t * strides[3],
-                            strides[3], c.has(p, k) ? p.length - t : 0);
+                            strides[3], c.mine && c.state(p, k) < p.states ? p.length - t : 0);
   }
   // h after step s; decay: exp(dt a).
   BARACUDA_D void advance(const Channel<T, NS>& c, int s, A (&h)[NS], A (&decay)[NS]) const {
@@ -114,12 +164,14 @@ template <class T, int NS, bool WIDE, class P> BARACUDA_D void scan(const P& p, 
   using A = acc_t<T>;
   const Channel<T, NS> c(p);
   A h[NS], decay[NS];
-  c.begin(p, h);
-  for (i64 t = 0; t < p.length; t += steps) {
-    if (p.checkpoints != nullptr && t % interval == 0) {
+  c.initial(p, h);
+  if (p.y != nullptr) c.clear(p, p.y, p.y_strides);
+  const i64 first = c.first();
+  for (i64 t = first; t < c.end; t += steps) {
+    if (p.checkpoints != nullptr && (t - first) % interval == 0) {
 #pragma unroll
       for (int k = 0; k < NS; ++k) {
-        const i64 at = ((c.b * p.dim + c.d) * p.chunks + t / interval) * p.states + c.state(p, k);
+        const i64 at = c.checkpoint(p, (t - first) / interval, interval) + c.state(p, k);
         if (c.has(p, k)) static_cast<A*>(p.checkpoints)[at] = h[k];
       }
     }
@@ -128,7 +180,7 @@ template <class T, int NS, bool WIDE, class P> BARACUDA_D void scan(const P& p, 
     if (p.y == nullptr) {
 #pragma unroll
       for (int s = 0; s < steps; ++s) {
-        if (t + s < p.length) in.advance(c, s, h, decay);
+        if (c.inside(t + s)) in.advance(c, s, h, decay);
       }
       continue;
     }
@@ -139,7 +191,7 @@ template <class T, int NS, bool WIDE, class P> BARACUDA_D void scan(const P& p, 
 #pragma unroll
     for (int s = 0; s < steps; ++s) {
       y[s] = A(0);
-      if (t + s < p.length) {
+      if (c.inside(t + s)) {
         in.advance(c, s, h, decay);
 #pragma unroll
         for (int k = 0; k < NS; ++k) {
@@ -157,13 +209,12 @@ template <class T, int NS, bool WIDE, class P> BARACUDA_D void scan(const P& p, 
 #pragma unroll
       for (int s = 0; s < steps; ++s) y[s] *= z[s] / (A(1) + math::exp(-z[s]));
     }
-    put_tile<WIDE, T>(p.y, c.b * p.y_strides[0] + c.d * p.y_strides[1] + t * p.y_strides[2], p.y_strides[2],
-                      cast_vec<T>(y), left);
+    c.template put<WIDE>(p.y, p.y_strides, t, cast_vec<T>(y));
   }
   if (p.last_state == nullptr) return;
 #pragma unroll
   for (int k = 0; k < NS; ++k) {
-    const i64 at = c.b * p.last_strides[0] + c.d * p.last_strides[1] + c.state(p, k) * p.last_strides[2];
+    const i64 at = c.n * p.last_strides[0] + c.d * p.last_strides[1] + c.state(p, k) * p.last_strides[2];
     if (c.has(p, k)) static_cast<A*>(p.last_state)[at] = h[k];
   }
 }

@@ -3,7 +3,7 @@
 // `states` walks forward and leaves the state before every scan_interval-th step. `slopes` takes these intervals from the
 // last to the first: it makes the states before each tile anew, then those of a tile, and walks the tile back. Parts of
 // the gradients of b and c are added over the channels of a block in order, and over blocks by `fold_inputs` in order;
-// those of a, d and delta_bias over time from the end, and over the batch by `fold_channels` in order.
+// those of a, d and delta_bias over time from the end, and over sequences by `fold_channels` in order.
 #include "recurrence/selective_scan.cuh"
 
 namespace baracuda {
@@ -16,17 +16,31 @@ namespace selective {
 
 constexpr int pitch = steps + 1;  // of a state's slopes in shared memory
 
-// Adds what the block's channels hold, and leaves it as the block's part: [batch, groups, tiles, states, length].
+// Where the block's part of the slopes of state n is: [batch, groups, tiles, states, length].
+template <class P, class C> BARACUDA_D i64 part_of(const P& p, const C& c, i64 n) {
+  return (((c.b * p.groups + c.group) * p.tiles + c.tile) * p.states + n) * p.length;
+}
+// Zeros for the steps of no sequence.
+template <class A, class P, class C> BARACUDA_D void clear_parts(const P& p, const C& c, void* parts) {
+  if (p.bounds == nullptr || parts == nullptr || !c.there) return;
+  for (i64 n = 0; n < p.states; ++n) {
+    A* const part = static_cast<A*>(parts) + part_of(p, c, n);
+    for (i64 t = threadIdx.x; c.n == 0 && t < c.begin; t += scan_threads) part[t] = A(0);
+    for (i64 t = c.end + threadIdx.x; t < c.gap; t += scan_threads) part[t] = A(0);
+  }
+}
+
+// Adds what the block's channels hold, and leaves it as the block's part.
 template <class T, int NS, class P, class C, class A>
 BARACUDA_D void add_channels(const P& p, const C& c, const A* held, void* parts, i64 t) {
   const int width = p.lanes * NS * pitch, rows = scan_threads / p.lanes;
   __syncthreads();
   for (int i = threadIdx.x; i < p.lanes * NS * steps; i += scan_threads) {
     const int n = i / steps, s = i % steps;
-    if (n >= p.states || t + s >= p.length) continue;
+    if (n >= p.states || !c.inside(t + s)) continue;
     A sum = A(0);
     for (int r = 0; r < rows; ++r) sum += held[r * width + n * pitch + s];
-    static_cast<A*>(parts)[(((c.b * p.groups + c.group) * p.tiles + c.tile) * p.states + n) * p.length + t + s] = sum;
+    static_cast<A*>(parts)[part_of(p, c, n) + t + s] = sum;
   }
   __syncthreads();
 }
@@ -48,16 +62,22 @@ template <class T, int NS, bool WIDE> BARACUDA_D void selective_scan_slopes(cons
     g[k] =
         c.has(p, k) && p.dlast_state != nullptr
             ? static_cast<const A*>(
-                  p.dlast_state)[c.b * p.last_strides[0] + c.d * p.last_strides[1] + c.state(p, k) * p.last_strides[2]]
+                  p.dlast_state)[c.n * p.last_strides[0] + c.d * p.last_strides[1] + c.state(p, k) * p.last_strides[2]]
             : A(0);
   }
-  for (i64 chunk = p.chunks - 1; chunk >= 0; --chunk) {
-    const i64 first = chunk * scan_interval;
-    const int count = static_cast<int>(min<i64>(tiles, div_up(p.length - first, static_cast<i64>(steps))));
+  clear_parts<A>(p, c, p.b_parts);
+  clear_parts<A>(p, c, p.c_parts);
+  c.clear(p, p.du, p.du_strides);
+  c.clear(p, p.ddelta, p.ddelta_strides);
+  c.clear(p, p.dz, p.dz_strides);
+  const i64 chunks = c.begin < c.end ? div_up(c.end - c.first(), static_cast<i64>(scan_interval)) : 0;
+  for (i64 chunk = chunks - 1; chunk >= 0; --chunk) {
+    const i64 first = c.first() + chunk * scan_interval;
+    const int count = static_cast<int>(min<i64>(tiles, div_up(c.end - first, static_cast<i64>(steps))));
     A h[NS];
 #pragma unroll
     for (int k = 0; k < NS; ++k) {
-      const i64 at = ((c.b * p.dim + c.d) * p.chunks + chunk) * p.states + c.state(p, k);
+      const i64 at = c.checkpoint(p, chunk, scan_interval) + c.state(p, k);
       h[k] = c.has(p, k) ? static_cast<const A*>(p.checkpoints)[at] : A(0);
     }
     for (int tile = 0; tile < count; ++tile) {
@@ -68,7 +88,9 @@ template <class T, int NS, bool WIDE> BARACUDA_D void selective_scan_slopes(cons
       in.load(p, c, first + tile * steps);
       A decay[NS];
 #pragma unroll
-      for (int s = 0; s < steps; ++s) in.advance(c, s, h, decay);
+      for (int s = 0; s < steps; ++s) {
+        if (c.inside(first + tile * steps + s)) in.advance(c, s, h, decay);
+      }
     }
     for (int tile = count - 1; tile >= 0; --tile) {
       const i64 t = first + tile * steps, left = c.mine ? p.length - t : 0;
@@ -89,7 +111,7 @@ template <class T, int NS, bool WIDE> BARACUDA_D void selective_scan_slopes(cons
         y[s] = A(0);
 #pragma unroll
         for (int k = 0; k < NS; ++k) states[s + 1][k] = states[s][k], decay[s][k] = A(1);
-        if (t + s < p.length) {
+        if (c.inside(t + s)) {
           in.advance(c, s, states[s + 1], decay[s]);
 #pragma unroll
           for (int k = 0; k < NS; ++k) {
@@ -106,18 +128,17 @@ template <class T, int NS, bool WIDE> BARACUDA_D void selective_scan_slopes(cons
           const A gate = A(1) / (A(1) + math::exp(-z[s]));
           y[s] = c.skipped(p, over_lanes(y[s], p.lanes), in.u[s]);
           dz[s] = dy[s] * y[s] * (gate * math::fma(z[s], A(1) - gate, A(1)));
-          dy[s] = t + s < p.length ? dy[s] * (z[s] * gate) : A(0);
+          dy[s] = c.inside(t + s) ? dy[s] * (z[s] * gate) : A(0);
         }
         if (p.dz != nullptr && c.mine && c.lane == 0) {
-          put_tile<WIDE, T>(p.dz, c.b * p.dz_strides[0] + c.d * p.dz_strides[1] + t * p.dz_strides[2], p.dz_strides[2],
-                            cast_vec<T>(dz), left);
+          c.template put<WIDE>(p.dz, p.dz_strides, t, cast_vec<T>(dz));
         }
       }
       Vec<A, steps> du, ddelta;
 #pragma unroll
       for (int s = steps - 1; s >= 0; --s) {
         A slope_u = A(0), slope_dt = A(0);
-        const bool there = t + s < p.length;
+        const bool there = c.inside(t + s);
 #pragma unroll
         for (int k = 0; k < NS; ++k) {
           A db = A(0);
@@ -140,12 +161,10 @@ template <class T, int NS, bool WIDE> BARACUDA_D void selective_scan_slopes(cons
       }
       if (c.mine && c.lane == 0) {
         if (p.du != nullptr) {
-          put_tile<WIDE, T>(p.du, c.b * p.du_strides[0] + c.d * p.du_strides[1] + t * p.du_strides[2], p.du_strides[2],
-                            cast_vec<T>(du), left);
+          c.template put<WIDE>(p.du, p.du_strides, t, cast_vec<T>(du));
         }
         if (p.ddelta != nullptr) {
-          put_tile<WIDE, T>(p.ddelta, c.b * p.ddelta_strides[0] + c.d * p.ddelta_strides[1] + t * p.ddelta_strides[2],
-                            p.ddelta_strides[2], cast_vec<T>(ddelta), left);
+          c.template put<WIDE>(p.ddelta, p.ddelta_strides, t, cast_vec<T>(ddelta));
         }
       }
       if (p.b_parts != nullptr) add_channels<T, NS>(p, c, held, p.b_parts, t);
@@ -154,7 +173,7 @@ template <class T, int NS, bool WIDE> BARACUDA_D void selective_scan_slopes(cons
       for (int s = 0; s < steps; ++s) {
 #pragma unroll
         for (int k = 0; k < NS; ++k) {
-          own[c.state(p, k) * pitch + s] = c.has(p, k) && t + s < p.length ? dy[s] * states[s + 1][k] : A(0);
+          own[c.state(p, k) * pitch + s] = c.has(p, k) && c.inside(t + s) ? dy[s] * states[s + 1][k] : A(0);
         }
       }
       add_channels<T, NS>(p, c, held, p.c_parts, t);
@@ -164,14 +183,14 @@ template <class T, int NS, bool WIDE> BARACUDA_D void selective_scan_slopes(cons
   for (int k = 0; k < NS; ++k) {
     if (!c.has(p, k)) continue;
     const int n = c.state(p, k);
-    if (p.a_parts != nullptr) static_cast<A*>(p.a_parts)[(c.b * p.dim + c.d) * (p.states + 2) + n] = da[k];
+    if (p.a_parts != nullptr) static_cast<A*>(p.a_parts)[(c.n * p.dim + c.d) * (p.states + 2) + n] = da[k];
     if (p.dinitial_state != nullptr) {
       static_cast<A*>(
-          p.dinitial_state)[c.b * p.initial_strides[0] + c.d * p.initial_strides[1] + n * p.initial_strides[2]] = g[k];
+          p.dinitial_state)[c.n * p.initial_strides[0] + c.d * p.initial_strides[1] + n * p.initial_strides[2]] = g[k];
     }
   }
-  if (c.mine && c.lane == 0 && p.a_parts != nullptr) {
-    A* const last = static_cast<A*>(p.a_parts) + (c.b * p.dim + c.d) * (p.states + 2) + p.states;
+  if (c.mine && c.known && c.lane == 0 && p.a_parts != nullptr) {
+    A* const last = static_cast<A*>(p.a_parts) + (c.n * p.dim + c.d) * (p.states + 2) + p.states;
     last[0] = dskip, last[1] = dbias;
   }
 }
@@ -190,14 +209,14 @@ template <class T> BARACUDA_D void selective_scan_fold_inputs(const SelectiveSca
       from_acc<T>(sum);
 }
 
-// dA[d, n], dD[d] and ddelta_bias[d] of the parts of each item of the batch.
+// dA[d, n], dD[d] and ddelta_bias[d] of the parts of each sequence.
 template <class T> BARACUDA_D void selective_scan_fold_channels(const SelectiveScanBackwardParams& p) {
   using A = acc_t<T>;
   const i64 i = (static_cast<i64>(blockIdx.y) * gridDim.x + blockIdx.x) * blockDim.x + threadIdx.x;
   const i64 n = i % (p.states + 2), d = i / (p.states + 2);
   if (d >= p.dim) return;
   A sum = A(0);
-  for (i64 b = 0; b < p.batch; ++b) sum += static_cast<const A*>(p.a_parts)[b * p.dim * (p.states + 2) + i];
+  for (i64 s = 0; s < p.sequences; ++s) sum += static_cast<const A*>(p.a_parts)[s * p.dim * (p.states + 2) + i];
   if (n < p.states) {
     if (p.da != nullptr) static_cast<A*>(p.da)[d * p.da_strides[0] + n * p.da_strides[1]] = sum;
   } else if (n == p.states) {

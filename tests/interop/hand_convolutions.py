@@ -24,6 +24,16 @@ def _turned(n: int) -> list[Any]:
     return _drawn((2, 4, *_SPACE[:n]), (4, 6, *(2,) * n), (6,))
 
 
+def _codes() -> tuple[Any, Any]:
+    rng = np.random.default_rng(0)
+    return rng.integers(-128, 128, (2, 4, 5, 4), dtype=np.int8), rng.integers(-128, 128, (6, 4, 2, 2), dtype=np.int8)
+
+
+def _qlinear() -> list[Any]:
+    (x, w), zero, scale = _codes(), np.array([3], np.int8), np.array([0.5], np.float32)
+    return [x, scale, zero, w, scale, None, scale * 100, zero]
+
+
 CONVOLUTIONS: dict[str, Callable[[], Call]] = {
     "conv1d": lambda: (_layer(1), {"padding": 1}),
     "conv2d": lambda: (_layer(2), {"padding": 1, "activation": "silu"}),
@@ -31,6 +41,8 @@ CONVOLUTIONS: dict[str, Callable[[], Call]] = {
     "conv_transpose1d": lambda: (_turned(1), {"stride": 2}),
     "conv_transpose2d": lambda: (_turned(2), {"stride": 2, "output_padding": 1}),
     "conv_transpose3d": lambda: (_turned(3), {"padding": 1}),
+    "conv_integer": lambda: ([*_codes()], {"padding": 1}),
+    "qlinear_conv": lambda: (_qlinear(), {"stride": 2}),
     "convolution": lambda: ([*_layer(2), 1, 1, 1, False, 0, 1], {}),
     "conv_tbc": lambda: (_drawn((5, 2, 4), (3, 4, 6), (6,)), {}),
     "conv": lambda: ([*_layer(2)[:2], (1, 2), "SAME"], {}),

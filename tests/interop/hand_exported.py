@@ -16,6 +16,10 @@ def _x(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
+def _list(seed: int) -> list[np.ndarray]:
+    return [_x(6, seed=seed), _x(2, 3, seed=seed)]
+
+
 def _codes(*shape: int, below: int = 256) -> np.ndarray:
     return np.random.default_rng(4).integers(0, below, shape, dtype=np.uint8)
 
@@ -141,7 +145,9 @@ _MADE: dict[str, Callable[[], list[Call]]] = {
 
 _FORMULAS: dict[str, Callable[[], list[Call]]] = {
     "attention": lambda: [(["s + 0.5 * (q - k)", "k <= q"], {}), (["s * 2"], {})],
+    "conv_formula": lambda: [(["gelu(x + bias)"], {}), (["x * 2"], {})],
     "elementwise": lambda: [(["x * sigmoid(a * x) + y"], {"a": 1.5})],
+    "optimizer": lambda: [(["p = p - lr * g"], {"lr": 0.1}), (["sgd"], {})],
     "product": lambda: [(["gelu(x + bias)"], {}), (["x * 2"], {})],
     "reduce": lambda: [(["x * y", "sum"], {"axis": -1}), (["x", "logsumexp"], {"axis": 0, "then": "logsumexp * 2"})],
     "scan": lambda: [(["x * y", "cumsum"], {"axis": 1}), (["x", "cumprod"], {"axis": 0, "reverse": True})],
@@ -149,12 +155,30 @@ _FORMULAS: dict[str, Callable[[], list[Call]]] = {
 
 THEN: dict[str, Callable[[Any], Any]] = {
     "attention": _made_by(*(_x(1, 2, 5, 16, seed=i) for i in range(3))),
+    "conv_formula": lambda made: made(
+        _x(2, 6, 8), _x(5, 6, 3, seed=1), **({"bias": _ROW} if "bias" in str(made) else {})
+    ),
     "elementwise": _made_by(_X, _x(6, seed=1)),
+    "optimizer": lambda made: made([_x(6), _x(2, 3)], [_x(6, seed=1), _x(2, 3, seed=1)]),
     "product": lambda made: made(_X, _x(6, 5, seed=1), **({"bias": _ROW} if "bias" in str(made) else {})),
     "reduce": lambda made: made(_X, _x(6, seed=1)) if "y" in str(made) else made(_X),
     "scan": lambda made: made(_X, _x(6, seed=1)) if "y" in str(made) else made(_X),
 }
 """What is made of what a function of formulas gives."""
+
+_LISTS: dict[str, Callable[[], list[Call]]] = {
+    "clip_grad_norm_": lambda: [([_list(0), 1.0], {})],
+    "clip_grad_value_": lambda: [([_list(0), 0.5], {})],
+    "foreach_add": lambda: [([_list(0), _list(1)], {"alpha": 2.0}), ([_list(0), 1.5], {})],
+    "foreach_axpby": lambda: [([_list(0), _list(1), 2.0, -1.0], {})],
+    "foreach_lerp": lambda: [([_list(0), _list(1), 0.25], {})],
+    "foreach_mul": lambda: [([_list(0), _list(1)], {})],
+    "foreach_norm": lambda: [([_list(0)], {})],
+    "optimizer_rules": _of(),
+    "orthogonalize": lambda: [([_X], {}), ([_x(2, 5, 3), 8, "polar_express"], {"element": None})],
+    "unscale_": lambda: [([_list(0), 2.0], {})],
+}
+"""Lists of arrays, those that are written made anew; matrices for Muon."""
 
 _OF_PACKING: dict[str, Callable[[], list[Call]]] = {
     "choose_qparams_optimized": _of(_x(64)),
@@ -175,6 +199,7 @@ EXPORTED: dict[str, Callable[[], list[Call]]] = {
     **_VIEWS,
     **_MADE,
     **_FORMULAS,
+    **_LISTS,
     **_OF_PACKING,
     "apply_along_axis": lambda: [([bc.sum, 1, _CUBE], {})],
     "apply_over_axes": lambda: [([bc.sum, _CUBE, (0, 2)], {})],

@@ -47,6 +47,7 @@ RECURRENCE: dict[str, Callable[[], Call]] = {
         [_qkv()[0], _CHANNELS, *_qkv()[1:], _x(1, 5, 2, 4, seed=5), _x(1, 5, 2, 4, seed=6)], {"scale": 0.7},
     ),
     "mamba2_ssd": _mamba,
+    "mlstm": lambda: ([*_qkv(), _x(1, 5, 2, seed=3), 2 + _x(1, 5, 2, seed=4)], {}),
     "hgrn": lambda: ([_x(1, 5, 3), -np.abs(_x(1, 5, 3, seed=1))], {}),
 }  # fmt: skip
 RECURRENCE["ssd_chunk_scan"] = _mamba

@@ -13,6 +13,7 @@ from baracuda_py.core import ElementKind
 from baracuda_py.ops.random.distributions import RandomKind
 from tests.interop.hand_affine import AFFINE
 from tests.interop.hand_convolutions import CONVOLUTIONS
+from tests.interop.hand_experts import EXPERTS
 from tests.interop.hand_images import IMAGES
 from tests.interop.hand_layout import LAYOUT
 from tests.interop.hand_linalg_functions import LINALG_FUNCTIONS
@@ -558,6 +559,7 @@ GIVEN: dict[str, Callable[[], Call]] = {
     **LAYOUT,
     **LINALG_LU,
     **RECURRENT,
+    **EXPERTS,
     **LINALG_FUNCTIONS,
     "adjust_logits": lambda: ([made(4, 6), np.array([[0, 1], [2, 2], [5, -1], [3, 4]])], {"repetition": 1.5}),
     "ball": lambda: ([3], {"shape": (4,), "like": made(4, 6), "seed": 3}),

@@ -31,7 +31,7 @@ def test_wrong_operands() -> None:
     with pytest.raises(InvalidProblemError, match="model must be"):
         unpatch("llama")
     for one in (patch_classes, unpatch_classes):
-        with pytest.raises(InvalidProblemError, match=r"family must be one of bert, .*, got 'lama'"):
+        with pytest.raises(InvalidProblemError, match=r"family must be one of bamba, .*, got 'lama'"):
             one("lama")
         with pytest.raises(InvalidProblemError, match="family must be one of"):
             one([])

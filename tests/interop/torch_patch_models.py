@@ -131,6 +131,15 @@ _LATENT = {
     "n_routed_experts": 5, "first_k_dense_replace": 1,
 }  # fmt: skip
 _SLIDING = {"sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"]}
+_SCAN = {
+    "vocab_size": VOCAB, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 5, "pad_token_id": 0,
+    "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+_LAYERS = {"layer_types": ["linear_attention", "full_attention"]}
+_DUALITY = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_n_groups": 2, "mamba_d_state": 5, "mamba_chunk_size": 4}
+_GATED_DELTA = {
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 6,
+}  # fmt: skip
 _BERT = {**SIZES, "num_attention_heads": 4, "type_vocab_size": 2}
 _T5 = {
     "vocab_size": VOCAB, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "dropout_rate": 0.0,
@@ -189,6 +198,35 @@ MODELS = (
     _text("deepseek_v2", "DeepseekV2ForCausalLM", **{**EXPERTS, **_LATENT}),
     _text("deepseek_v3", "DeepseekV3ForCausalLM", **{**EXPERTS, **_LATENT}),
     _text("deepseek_v3", "DeepseekV3ForCausalLM", **{**EXPERTS, **_LATENT, "q_lora_rank": None}, rope_interleave=False),
+    Tiny("mamba", "MambaForCausalLM", _SCAN),
+    Tiny("falcon_mamba", "FalconMambaForCausalLM", _SCAN),
+    Tiny("mamba2", "Mamba2ForCausalLM", {**_SCAN, "num_heads": 4, "head_dim": 16, "n_groups": 2, "chunk_size": 4}),
+    Tiny("jamba", "JambaForCausalLM", {**SIZES, "num_experts": 5, "num_experts_per_tok": 2, "attn_layer_period": 2,
+                                       "attn_layer_offset": 1, "mamba_d_state": 5}),
+    Tiny("zamba", "ZambaForCausalLM", {**SIZES, "head_dim": 16, "num_key_value_heads": 4, "mamba_d_state": 5,
+                                       "num_hidden_layers": 3, "layers_block_type":
+                                       ["hybrid", "linear_attention", "hybrid"]}),
+    Tiny("zamba2", "Zamba2ForCausalLM", {**SIZES, "head_dim": 16, "num_key_value_heads": 4, "mamba_d_state": 5,
+                                         "n_mamba_heads": 4, "mamba_ngroups": 2, "chunk_size": 4, "use_mem_rope": True,
+                                         "layers_block_type": ["linear_attention", "hybrid"]}),
+    Tiny("bamba", "BambaForCausalLM", {**SIZES, **_DUALITY, "attn_layer_indices": [1]}),
+    Tiny("falcon_h1", "FalconH1ForCausalLM", {**SIZES, **_DUALITY, "mamba_d_ssm": 64, "mamba_rms_norm": True,
+                                              "mamba_norm_before_gate": False}),
+    Tiny("nemotron_h", "NemotronHForCausalLM", {**SIZES, "layers_block_type": ["mamba", "attention"],
+                                                "mamba_num_heads": 4, "mamba_head_dim": 16, "n_groups": 2,
+                                                "ssm_state_size": 5, "chunk_size": 4}),
+    Tiny("granitemoehybrid", "GraniteMoeHybridForCausalLM",
+         {**SIZES, **_DUALITY, "layer_types": ["mamba", "attention"], "num_local_experts": 5, "num_experts_per_tok": 2,
+          "shared_intermediate_size": 40, "position_embedding_type": "rope"}),
+    _text("qwen3_next", "Qwen3NextForCausalLM", **{**EXPERTS, **_LAYERS, **_GATED_DELTA}, decoder_sparse_step=2,
+          shared_expert_intermediate_size=40, partial_rotary_factor=0.5),
+    Tiny("olmo_hybrid", "OlmoHybridForCausalLM", {**SIZES, **_LAYERS, **_GATED_DELTA}),
+    Tiny("kimi_linear", "KimiLinearForCausalLM",
+         {**SIZES, **_LATENT, **_LAYERS, "linear_num_heads": 2, "linear_head_dim": 8, "num_experts": 5,
+          "num_experts_per_tok": 2, "moe_intermediate_size": 24}),
+    Tiny("lfm2", "Lfm2ForCausalLM", {**SIZES, "layer_types": ["conv", "full_attention"]}),
+    Tiny("recurrent_gemma", "RecurrentGemmaForCausalLM",
+         {**SIZES, "block_types": ["recurrent", "attention"], "lru_width": 32, "attention_window_size": 8}),
     Tiny("bert", "BertForMaskedLM", {**_BERT, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
          kind="masked"),
     Tiny("bert", "BertLMHeadModel", {**_BERT, "is_decoder": True, "hidden_dropout_prob": 0.0,

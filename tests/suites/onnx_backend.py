@@ -30,6 +30,7 @@ from . import scoreboard
 from .onnx_attention import attention
 from .onnx_binary import BINARY
 from .onnx_cast import cast
+from .onnx_conv import CONV
 from .onnx_families import FAMILIES, UNMAPPED
 from .onnx_indexing import INDEXING
 from .onnx_layout import LAYOUT
@@ -71,6 +72,7 @@ OPS |= {
     **INDEXING,
     **SORTS,
     **QUANTIZE,
+    **CONV,
     "Cast": cast,
     "CastLike": cast,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -286,6 +286,12 @@ def _laid(torch: Any, desc: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _block(torch: Any, desc: Any) -> dict[str, Any]:
+    """Those of the end of a residual block."""
+    z = torch.randn(desc.out_shape).to(getattr(torch, str(desc.element)))
+    return _laid(torch, desc) | {"z": channels_last(torch, z)}
+
+
 PROBLEMS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("ResNet-50 3 × 3", {"shape": (64, 128, 28, 28), "filter_shape": (128, 128, 3, 3), "padding": 1}),
     ("ResNet-50 1 × 1", {"shape": (64, 256, 56, 56), "filter_shape": (64, 256, 1, 1)}),
@@ -304,7 +310,7 @@ PROBLEMS: tuple[tuple[str, dict[str, Any]], ...] = (
 """Layers of networks that benchmarks and GPU tests take."""
 
 
-def conv_case(draw: Any, descriptor: type[ConvDescriptor], **facts: Any) -> Any:
+def conv_case(draw: Any, descriptor: Callable[..., Any], **facts: Any) -> Any:
     """Random convolutions: groups, padding that cuts, spread inputs, transposed filters; few channels and many."""
     rank = draw.integer(1, 3)
     groups = draw.choice((1, 1, 1, 2, 3))
@@ -369,10 +375,16 @@ class ConvPlan(Plan):
     )  # fmt: skip
     vjp = Vjp("ConvBackwardPlan", grads={"x": "dx", "w": "dw", "bias": "dbias"})
     torch = staticmethod(in_torch)
-    benchmarks = tuple(
-        Benchmark(f"{name} bf16", element="bfloat16", work=FLOPS, target=None, make=_laid, **facts)
-        for name, facts in PROBLEMS
-    )
+    benchmarks = (
+        *(
+            Benchmark(f"{name} bf16", element="bfloat16", work=FLOPS, target=None, make=_laid, **facts)
+            for name, facts in PROBLEMS
+        ),
+        Benchmark(
+            "ResNet-50 3 × 3, bias, residual and relu bf16", also=("bias", "z"), activation="relu", element="bfloat16",
+            work=FLOPS, target=None, make=_block, **PROBLEMS[0][1],
+        ),
+    )  # fmt: skip
 
     @staticmethod
     def case(draw: Any) -> ConvDescriptor:

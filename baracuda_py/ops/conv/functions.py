@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...core import Array
+from ...core import Array, registry
 from ...core.checked import shown, wholes
 from ...core.errors import InvalidProblemError
+from ...core.keywords import unexpected
 from ...core.numbers import plain
 from ...calls.entries import entry
 from ...core.views import permuted, shape_of
 from .conv import ConvPlan, conv_nd
+
+
+_NONE: Mapping[str, Any] = {}
 
 
 def each_axis(name: str, value: Any, rank: int, minimum: int) -> tuple[int, ...]:
@@ -61,7 +65,8 @@ def _padding(padding: Any, kernel: Sequence[int], stride: Sequence[int], dilatio
 
 def _forward(
     rank: int, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: Any, activation: Any,
-    math_precision: str, out: Any, stream: Any, preference: Any,
+    math_precision: str, out: Any, stream: Any, preference: Any, epilogue: Any = None,
+    operands: Mapping[str, Any] = _NONE,
 ) -> Any:  # fmt: skip
     shape, kernel = check_shapes(x, weight, bias, rank, groups, False), shape_of(weight, "weight")[2:]
     step, apart = each_axis("stride", stride, rank, 1), each_axis("dilation", dilation, rank, 1)
@@ -72,16 +77,15 @@ def _forward(
                 f"weight must fit into the padded x: along spatial axis {axis} its window reaches over "
                 f"{d * (k - 1) + 1} places, x has {n} and padding {pair}"
             )
-    return conv_nd(
-        x, weight, bias, stride=step, padding=pads, dilation=apart, groups=groups,
-        activation="none" if activation is None else activation, math_precision=math_precision, out=out, stream=stream,
-        preference=preference,
-    )  # fmt: skip
+    facts = {"stride": step, "padding": pads, "dilation": apart, "groups": groups, "math_precision": math_precision}
+    where = {"out": out, "stream": stream, "preference": preference}
+    return _finished(x, weight, bias, activation, facts | where, epilogue, operands)
 
 
 def _transposed(
     rank: int, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, output_padding: Any, groups: Any,
-    dilation: Any, activation: Any, math_precision: str, out: Any, stream: Any, preference: Any,
+    dilation: Any, activation: Any, math_precision: str, out: Any, stream: Any, preference: Any, epilogue: Any = None,
+    operands: Mapping[str, Any] = _NONE,
 ) -> Any:  # fmt: skip
     shape, kernel = check_shapes(x, weight, bias, rank, groups, True), shape_of(weight, "weight")[2:]
     step, apart = each_axis("stride", stride, rank, 1), each_axis("dilation", dilation, rank, 1)
@@ -98,30 +102,46 @@ def _transposed(
                 f"the result would have {size} places along spatial axis {axis}, of {n} of x; give less padding"
             )
         pads.append((d * (k - 1) - p, d * (k - 1) - p + m))
-    return conv_nd(
-        x, weight, bias, padding=pads, dilation=apart, input_dilation=step, groups=groups, transposed=True,
-        activation="none" if activation is None else activation, math_precision=math_precision, out=out, stream=stream,
-        preference=preference,
-    )  # fmt: skip
+    facts = {
+        "padding": pads, "dilation": apart, "input_dilation": step, "groups": groups, "transposed": True,
+        "math_precision": math_precision,
+    }  # fmt: skip
+    where = {"out": out, "stream": stream, "preference": preference}
+    return _finished(x, weight, bias, activation, facts | where, epilogue, operands)
+
+
+def _finished(
+    x: Any, weight: Any, bias: Any, activation: Any, facts: dict[str, Any], epilogue: Any, operands: Mapping[str, Any]
+) -> Any:
+    """The convolution by the plan, or by the function of a formula, which has the bias and the activation in it."""
+    if epilogue is None:
+        if operands:
+            raise unexpected(_FORMS[len(shape_of(weight, "weight")) - 3][facts.get("transposed", False)], operands)
+        return conv_nd(x, weight, bias, activation="none" if activation is None else activation, **facts)
+    if activation is not None:
+        raise InvalidProblemError(f"activation is written into the formula of epilogue=, got {shown(activation)}")
+    given = operands if bias is None else {"bias": bias, **operands}
+    return registry.public("conv_formula")(epilogue)(x, weight, **given, **facts)
 
 
 @entry(ConvPlan)
 def conv1d(
     x: Array, weight: Array, bias: Array | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
     groups: int = 1, *, activation: str | None = None, math_precision: str = "element", out: Any = None,
-    stream: Any = None, preference: Any = None,
+    stream: Any = None, preference: Any = None, epilogue: Any = None, **operands: Any,
 ) -> Any:  # fmt: skip
     """The convolution of x [batch, channels, length], or without batch; see `conv2d`."""
     return _forward(
-        1, x, weight, bias, stride, padding, dilation, groups, activation, math_precision, out, stream, preference
-    )
+        1, x, weight, bias, stride, padding, dilation, groups, activation, math_precision, out, stream, preference,
+        epilogue, operands,
+    )  # fmt: skip
 
 
 @entry(ConvPlan)
 def conv2d(
     x: Array, weight: Array, bias: Array | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
     groups: int = 1, *, activation: str | None = None, math_precision: str = "element", out: Any = None,
-    stream: Any = None, preference: Any = None,
+    stream: Any = None, preference: Any = None, epilogue: Any = None, **operands: Any,
 ) -> Any:  # fmt: skip
     """y = act(Σ_k Σ_c x[n, c, stride p - padding + dilation k] weight[o, c, k] + bias[o]) (torch's conv2d).
 
@@ -129,35 +149,39 @@ def conv2d(
     [outputs, channels / groups, *kernel], bias [outputs]. stride, padding, dilation: an integer, or one for each axis;
     padding may be "same" (a stride of 1) or "valid". activation: None, "relu", "gelu", "gelu_tanh" or "silu".
     math_precision: "tf32" for float32 on tensor cores. A window that does not fit is refused. Deterministic, and the
-    same bits in every batch.
+    same bits in every batch. epilogue may be a formula of the convolution x, epilogue="relu(x + bias) + r", whose
+    arrays and numbers are given by keyword, and `out_element`, too (int8 and fp8 saturate): see `conv_formula`, whose
+    function has the gradient.
     """
     return _forward(
-        2, x, weight, bias, stride, padding, dilation, groups, activation, math_precision, out, stream, preference
-    )
+        2, x, weight, bias, stride, padding, dilation, groups, activation, math_precision, out, stream, preference,
+        epilogue, operands,
+    )  # fmt: skip
 
 
 @entry(ConvPlan)
 def conv3d(
     x: Array, weight: Array, bias: Array | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
     groups: int = 1, *, activation: str | None = None, math_precision: str = "element", out: Any = None,
-    stream: Any = None, preference: Any = None,
+    stream: Any = None, preference: Any = None, epilogue: Any = None, **operands: Any,
 ) -> Any:  # fmt: skip
     """The convolution of x [batch, channels, depth, height, width], or without batch; see `conv2d`."""
     return _forward(
-        3, x, weight, bias, stride, padding, dilation, groups, activation, math_precision, out, stream, preference
-    )
+        3, x, weight, bias, stride, padding, dilation, groups, activation, math_precision, out, stream, preference,
+        epilogue, operands,
+    )  # fmt: skip
 
 
 @entry(ConvPlan)
 def conv_transpose1d(
     x: Array, weight: Array, bias: Array | None = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
     groups: int = 1, dilation: Any = 1, *, activation: str | None = None, math_precision: str = "element",
-    out: Any = None, stream: Any = None, preference: Any = None,
+    out: Any = None, stream: Any = None, preference: Any = None, epilogue: Any = None, **operands: Any,
 ) -> Any:  # fmt: skip
     """The transposed convolution of x [batch, channels, length], or without batch; see `conv_transpose2d`."""
     return _transposed(
         1, x, weight, bias, stride, padding, output_padding, groups, dilation, activation, math_precision, out, stream,
-        preference,
+        preference, epilogue, operands,
     )  # fmt: skip
 
 
@@ -165,17 +189,17 @@ def conv_transpose1d(
 def conv_transpose2d(
     x: Array, weight: Array, bias: Array | None = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
     groups: int = 1, dilation: Any = 1, *, activation: str | None = None, math_precision: str = "element",
-    out: Any = None, stream: Any = None, preference: Any = None,
+    out: Any = None, stream: Any = None, preference: Any = None, epilogue: Any = None, **operands: Any,
 ) -> Any:  # fmt: skip
     """What the convolution of these numbers makes of a gradient x, as a forward pass (torch's conv_transpose2d).
 
     x [batch, channels, height, width], or without batch; weight [channels, outputs / groups, *kernel], bias [outputs].
     The result has (n - 1) stride - 2 padding + dilation (kernel - 1) + output_padding + 1 places along an axis;
-    output_padding is less than stride or dilation. activation, math_precision: as in `conv2d`.
+    output_padding is less than stride or dilation. activation, math_precision, epilogue: as in `conv2d`.
     """
     return _transposed(
         2, x, weight, bias, stride, padding, output_padding, groups, dilation, activation, math_precision, out, stream,
-        preference,
+        preference, epilogue, operands,
     )  # fmt: skip
 
 
@@ -183,12 +207,12 @@ def conv_transpose2d(
 def conv_transpose3d(
     x: Array, weight: Array, bias: Array | None = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
     groups: int = 1, dilation: Any = 1, *, activation: str | None = None, math_precision: str = "element",
-    out: Any = None, stream: Any = None, preference: Any = None,
+    out: Any = None, stream: Any = None, preference: Any = None, epilogue: Any = None, **operands: Any,
 ) -> Any:  # fmt: skip
     """The transposed convolution of x [batch, channels, depth, height, width]; see `conv_transpose2d`."""
     return _transposed(
         3, x, weight, bias, stride, padding, output_padding, groups, dilation, activation, math_precision, out, stream,
-        preference,
+        preference, epilogue, operands,
     )  # fmt: skip
 
 
@@ -230,3 +254,6 @@ def conv_tbc(
         preference=preference,
     )  # fmt: skip
     return permuted(y, (2, 0, 1), "y") if out is None else out
+
+
+_FORMS = ((conv1d, conv_transpose1d), (conv2d, conv_transpose2d), (conv3d, conv_transpose3d))

@@ -1,4 +1,4 @@
-"""Norms beside what models do before and after them: dropout and a residual, a gate, a shift and a scale."""
+"""Norms beside what models do before and after them: dropout and a residual, a shift and a scale."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from functools import cache
 from typing import Any
 
 from ...core import Array, Scalar
-from ...core.checked import truth
 from ...core.errors import InvalidProblemError
 from ...calls.entries import entry
 from ...core.views import permuted, shape_of
@@ -53,22 +52,6 @@ def dropout_add_layer_norm(
     kept = dropout(x, p, seed=seed, offset=offset, training=training, **options)
     made: tuple[Any, Any] = layer_norm(kept, weight, bias, residual, eps=eps, return_h=True, out=out, **options)
     return made
-
-
-@entry(RMSNormPlan)
-def gated_rms_norm(
-    x: Array, gate: Array, weight: Array | None = None, *, norm_before_gate: bool = True, eps: float = 1e-6,
-    out: Any = None, stream: Any = None, preference: Any = None,
-) -> Any:  # fmt: skip
-    """rms_norm(x) · weight · silu(gate), or (norm_before_gate=False) rms_norm(x · silu(gate)) · weight; two launches.
-
-    The output norm of Mamba-2 and of gated delta networks; over the last axis. What passes between is in x's element.
-    """
-    options = {"stream": stream, "preference": preference}
-    turned = _in_element(x, "x * silu(gate)")
-    if truth("norm_before_gate", norm_before_gate):
-        return turned(x=rms_norm(x, weight, eps=eps, **options), gate=gate, out=out, **options)
-    return rms_norm(turned(x=x, gate=gate, **options), weight, eps=eps, out=out, **options)
 
 
 @entry(LayerNormPlan)

@@ -12,14 +12,14 @@ from ...core import (
     Descriptor, ElementKind, InvalidProblemError, Kernel, Params, Problem, Step, View, choice, derived,
     element, extent, flag, integer,
 )  # fmt: skip
-from ...core.device import Device
-from ...schedules.geometry import grid, strides_of
+from ...schedules.geometry import MOST_BLOCKS, grid, strides_of
 
 ACTIVATIONS = ("none", "silu")
 I32 = ElementKind.I32
 THREADS = 256
-STEPS = 8  # of time, in a tile
-TAPS = (4, 8)  # weights a kernel has room for
+STEPS = 8  # of a lane along time, in a tile
+TAPS = (2, 3, 4, 8)  # weights a kernel has room for
+BUSY = 1 << 17  # threads that fill a large device: where there are fewer, time is cut into shorter pieces
 LAYOUTS = ("AlongWide", "AlongAny", "Across")
 POLICY = (
     "positions are clamped to the element's own, bounds to [0, length] and to the bound before them; a row that is no "
@@ -185,12 +185,15 @@ class Walk:
     parts: int
 
 
-def walk(desc: CausalConvDescriptor, device: Device, views: tuple[View, ...], nbytes: int, span: int) -> Walk:
-    """Across channels where all arrays have those side by side, else along time; nbytes: of a thread's channels."""
+def walk(desc: CausalConvDescriptor, views: tuple[View, ...], span: int) -> Walk | str:
+    """Across channels where all arrays have those side by side, else along time; span: a thread's most steps across.
+
+    Shapes alone say how time is cut.
+    """
     size = desc.element.itemsize
-    wide = max(1, nbytes // size)
-    across = wide > 1 and desc.channels % wide == 0 and all(
-        v.strides[1] == 1 and v.ptr % nbytes == 0 and v.strides[0] % wide == 0 and v.strides[2] % wide == 0
+    wide = 2 if taps(desc) > 4 or size == 8 else 4  # as across_channels of causal_conv.cuh
+    across = desc.channels % wide == 0 and all(
+        v.strides[1] == 1 and v.ptr % (wide * size) == 0 and v.strides[0] % wide == 0 and v.strides[2] % wide == 0
         for v in views
     )  # fmt: skip
     along = all(
@@ -202,26 +205,38 @@ def walk(desc: CausalConvDescriptor, device: Device, views: tuple[View, ...], nb
         chunks = desc.channels // wide
         channel_lanes = min(THREADS, 1 << max(0, chunks - 1).bit_length())
         time_lanes = THREADS // channel_lanes
-        layout = "Across"
+        while span > STEPS and desc.batch * chunks * -(-desc.length // span) < BUSY:
+            span //= 2
+        layout, each = "Across", time_lanes * span
     else:
-        chunks, span = desc.channels, STEPS
-        time_lanes = min(THREADS, 1 << max(0, -(-desc.length // STEPS) - 1).bit_length())
+        chunks = desc.channels
+        time_lanes = min(32, 1 << max(0, -(-desc.length // STEPS) - 1).bit_length())
         channel_lanes = THREADS // time_lanes
+        tiles = -(-desc.length // (time_lanes * STEPS))
+        pieces = -(-BUSY // max(1, desc.batch * desc.channels * time_lanes))
+        span = each = max(-(-tiles // pieces), min(tiles, 4), 1) * time_lanes * STEPS
         layout = "AlongWide" if along else "AlongAny"
-    time_tiles = -(-desc.length // (time_lanes * span))
+    time_tiles = -(-desc.length // each)
     channel_tiles = -(-chunks // channel_lanes)
     params = {
         "time_tiles": time_tiles, "channel_tiles": channel_tiles, "span": span, "time_lanes": time_lanes,
         "channel_lanes": channel_lanes,
     }  # fmt: skip
     parts = desc.batch * time_tiles
+    if parts * channel_tiles > MOST_BLOCKS:
+        return f"more than {MOST_BLOCKS} blocks"
     return Walk(layout, grid(parts * channel_tiles), params, parts)
 
 
 def walk_kernel(name: str, template: str, params: Params) -> Kernel:
     """The kernel of every layout and number of taps."""
     axes = {"LAYOUT": LAYOUTS, "TAPS": TAPS}
-    return Kernel(name, template, params, axes, threads=THREADS)
+    return Kernel(name, template, params, axes, threads=THREADS, min_blocks=_blocks)
+
+
+def _blocks(element: ElementKind, kind: Any) -> int:
+    """Blocks that a multiprocessor is to hold."""
+    return 1 if element is ElementKind.F64 else 2
 
 
 def taps(desc: CausalConvDescriptor) -> int:

@@ -30,7 +30,7 @@ from ..layout.creation import arange
 from ..scan.scan_extreme import cummax
 from ...schedules.geometry import strides_of
 from .causal_conv import (
-    COMMON, I32, POLICY, TAPS, THREADS, CausalConvDescriptor, Windows, activation_name, agree, common, conv_case,
+    COMMON, I32, POLICY, THREADS, CausalConvDescriptor, Windows, activation_name, agree, common, conv_case,
     layout_class, random_bounds, random_positions, random_rows, spans, state_step, taps, walk, walk_kernel,
 )  # fmt: skip
 
@@ -84,12 +84,14 @@ def last_states(desc: CausalConvDescriptor, x: Any, initial: Any, bounds: Any) -
 
 
 PARAMS = Params("CausalConv1dParams", **COMMON, y="ptr", final_states="ptr", y_strides="i64[3]", final_strides="i64[3]")
-_SPAN = 32  # steps of a thread across channels: what precedes them is read again
+_SPAN = 64  # steps of a thread across channels: what precedes them is read again
 
 
 def _geometry(p: Problem) -> Geometry | str:
     desc, views = p.desc, (p.x,) if p.y is None else (p.x, p.y)
-    found = walk(desc, p.device, views, 16 if taps(desc) == TAPS[0] else 8, _SPAN)
+    found = walk(desc, views, _SPAN)
+    if isinstance(found, str):
+        return found
     values = {**common(p), "y_strides": strides_of(p.y, 3), "final_strides": strides_of(p.final_states, 3)}
     steps = []
     if p.y is not None:
@@ -170,7 +172,7 @@ class CausalConv1dPlan(Plan):
                 walk_kernel("convolve", "causal_conv1d<{T}, conv::{LAYOUT}, {TAPS}>", PARAMS),
                 Kernel("last", "causal_conv_last<{T}>", PARAMS, threads=THREADS),
             ),
-            guarantee=Guarantee(Relative(2), batch_invariant=True), may_spill=True,
+            guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip
     vjp = Vjp(

@@ -89,13 +89,15 @@ PARAMS = Params(
     dinitial_states="ptr", partials="ptr", dy_strides="i64[3]", dfinal_strides="i64[3]", dx_strides="i64[3]",
     dinitial_strides="i64[3]", dweight_strides="i64[2]", dbias_step="i64", parts="i64",
 )  # fmt: skip
-_SPAN = 32  # steps of a thread across channels: slopes of those ahead are made again
+_SPAN = 128  # steps of a thread across channels: slopes of those ahead are made again
 
 
 def _geometry(p: Problem) -> Geometry | str:
     desc = p.desc
     views = tuple(v for v in (p.x, p.dy, p.dx) if v is not None)
-    found, room = walk(desc, p.device, views, 8, _SPAN), taps(desc)
+    found, room = walk(desc, views, _SPAN), taps(desc)
+    if isinstance(found, str):
+        return found
     summed = p.dweight is not None or p.dbias is not None
     values = {
         **common(p), "dy_strides": strides_of(p.dy, 3), "dfinal_strides": strides_of(p.dfinal_states, 3),

@@ -223,30 +223,6 @@ def run(desc: Any, steps: Steps, state: Any) -> tuple[Any, Any]:
     return y * state.dtype.type(desc.scale), states
 
 
-def run_in_chunks(desc: Any, steps: Steps, state: Any, store: Any) -> tuple[Any, Any]:
-    """y and the last state in chunks of 64 steps; what kernels keep in the element passes through `store`."""
-    dtype, pieces = state.dtype, []
-    for first in range(0, len(steps.q), 64):
-        one = slice(first, first + 64)
-        q, k, v = (x[one].swapaxes(0, 1) for x in (steps.q * dtype.type(desc.scale), steps.k, steps.v))
-        logs = np.zeros((len(q), q.shape[1]), dtype)
-        if steps.g is not None:
-            logs = np.cumsum(np.maximum(steps.g[one].T, -110), axis=1).astype(dtype)
-        lower = np.tril(np.ones((q.shape[1], q.shape[1]), bool))
-        fades = np.where(lower, np.exp(np.where(lower, logs[:, :, None] - logs[:, None], 0)), 0).astype(dtype)
-        memory, since = store(state), np.exp(logs)[..., None]
-        weights, u = store(q @ k.swapaxes(-1, -2) * fades), v
-        if steps.beta is not None:
-            beta = steps.beta[one].T[..., None]
-            system = np.tril(beta * (k @ k.swapaxes(-1, -2)) * fades, -1) + np.eye(q.shape[1], dtype=dtype)
-            u = np.linalg.solve(system.astype(np.float64), beta * (v - since * (k @ memory))).astype(dtype)
-        kept = store(u * np.exp(logs[:, -1:] - logs)[..., None])
-        pieces.append((since * (q @ memory) + weights @ store(u)).swapaxes(0, 1))
-        state = np.exp(logs[:, -1])[:, None, None] * state + k.swapaxes(-1, -2) @ kept
-    y = np.concatenate(pieces) if pieces else np.zeros((0, desc.num_heads, desc.d_v), dtype)
-    return y, state
-
-
 # ---- problems for tests ----------------------------------------------------------------------------------------------
 
 

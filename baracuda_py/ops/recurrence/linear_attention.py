@@ -13,11 +13,13 @@ from ...core.benchmark import FLOPS, Benchmark
 from ...core.element import unrounded
 from ...schedules.attention.dense.forward import HALVES
 from ...schedules.recurrence import CHUNK_DIMS, CHUNKS_ROW, STEPS_ROW
+from ...schedules.recurrence_chunks import FORWARD_CHUNKS_ROW
 from ..attention.packed.ragged import INDEX, random_bounds
+from .chunked import run_in_chunks
 from .kinds import (
     BONUS, CHANNELLED, CHANNELS, DELTAS, KEYS, NUMBERS, OUTPUTS, QUERIES, RANK_ONES, SCALARS, STATE, VALUES,
     SequencesDescriptor, RecurrenceKind, betas, case_fields, check_states, decays, infer_heads, numbers, run,
-    run_in_chunks, sequences, steps_of, vectors, wrong_bounds,
+    sequences, steps_of, vectors, wrong_bounds,
 )  # fmt: skip
 from .torch_steps import in_torch
 
@@ -40,8 +42,9 @@ class LinearAttentionDescriptor(SequencesDescriptor):
     @property
     def chunked(self) -> bool:
         """Whether kernels take chunks."""
-        shared = self.kind not in CHANNELLED
-        return shared and not self.stepwise and self.element in HALVES and self.d_k <= CHUNK_DIMS[-1]
+        return (
+            self.kind not in RANK_ONES and not self.stepwise and self.element in HALVES and self.d_k <= CHUNK_DIMS[-1]
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -93,15 +96,24 @@ def recurrence_flops(desc: Any) -> int:
     return int(2 * products * desc.batch_size * desc.seq_len * desc.num_heads * desc.d_k * desc.d_v)
 
 
-def recurrence_benchmarks(also: tuple[str, ...] = ()) -> tuple[Benchmark, ...]:
-    """A batch of 4 × 4096 steps of 32 heads of 128, without decay, gated, and by the gated delta rule."""
+def recurrence_benchmarks(
+    gradients: tuple[str, ...] = (), steps: tuple[RecurrenceKind, ...] = RANK_ONES
+) -> tuple[Benchmark, ...]:
+    """32 heads of 128, a batch of 4 × 4096 steps of every kind, and one sequence of 65536 but for kinds in `steps`.
+
+    gradients: those to be measured, where the kind has them.
+    """
+    of = {"dg": SCALARS, "dg_channel": CHANNELLED, "dbeta": DELTAS, "da": RANK_ONES, "db": RANK_ONES, "dbonus": BONUS}
     return tuple(
         Benchmark(
-            f"{kind.value} 4 x [4096, 32, 128] bf16", kind=kind, batch_size=4, seq_len=4096, q_heads=32, k_heads=32,
-            v_heads=32, d_k=128, d_v=128, use_qk_l2norm=kind in DELTAS, element="bfloat16", also=also, work=FLOPS,
-            target=None, peers=(),
+            f"{kind.value} {label} bf16", kind=kind, batch_size=batch, seq_len=length, q_heads=32, k_heads=32,
+            v_heads=32, d_k=128, d_v=128, use_qk_l2norm=kind in DELTAS, element="bfloat16",
+            also=tuple(name for name in gradients if kind in of.get(name, RecurrenceKind)), work=FLOPS, target=None,
+            peers=(),
         )
-        for kind in (RecurrenceKind.NONE, RecurrenceKind.SCALAR, RecurrenceKind.SCALAR_DELTA)
+        for label, batch, length in (("4 x [4096, 32, 128]", 4, 4096), ("[65536, 32, 128]", 1, 65536))
+        for kind in RecurrenceKind
+        if batch > 1 or kind not in steps
     )  # fmt: skip
 
 
@@ -109,8 +121,9 @@ class LinearAttentionPlan(Plan):
     """y[t] = scale · S[t]ᵀ q[t], S[t] = D[t] S[t - 1] + k[t] v[t]ᵀ: `RecurrenceKind` says what stands for D.
 
     Linear attention (none), RetNet, lightning and Mamba-2 (scalar), GLA (channel), RWKV-6 (channel_bonus), DeltaNet
-    (delta), gated DeltaNet (scalar_delta), KDA (channel_delta), RWKV-7 (rank_one). States are float32 and are carried
-    from step to step as decode does, so a sequence has the same bits alone, packed, in a batch and decoded.
+    (delta), gated DeltaNet (scalar_delta), KDA (channel_delta), RWKV-7 (rank_one). States are float32. In chunks of 64
+    steps, or with `stepwise` and where chunks are none from step to step as decode does: a sequence has the same bits
+    alone, packed and in a batch, and step by step those of decode.
     """
 
     op = "recurrence.linear_attention"
@@ -119,7 +132,7 @@ class LinearAttentionPlan(Plan):
     kinds = RecurrenceKind
     reference = staticmethod(reference)
     value_policy = POLICY
-    variants = (CHUNKS_ROW, STEPS_ROW)
+    variants = (FORWARD_CHUNKS_ROW, CHUNKS_ROW, STEPS_ROW)
     vjp = Vjp("LinearAttentionBackwardPlan", grads=GRADS)
     torch = staticmethod(in_torch)
     benchmarks = recurrence_benchmarks()

@@ -10,20 +10,29 @@ import numpy as np
 
 from ...core import Args, Array, Plan, operand, output
 from ...calls.functional import functional
+from ...core.element import unrounded
+from ...schedules.attention.dense.forward import HALVES
+from ...schedules.recurrence import CHUNK_DIMS, NORM_EPS
 from ...schedules.recurrence_backward import BACKWARD_ROW
+from ...schedules.recurrence_chunks import BACKWARD_CHUNKS_ROW
 from ..attention.packed.ragged import INDEX, random_bounds
+from .chunked import gradients_in_chunks
 from .kinds import (
     BONUS, CHANNELLED, CHANNELS, DELTAS, KEYS, NUMBERS, OUTPUTS, QUERIES, RANK_ONES, SCALARS, STATE, VALUES,
     SequencesDescriptor, RecurrenceKind, Steps, betas, case_fields, check_states, decays, infer_heads, numbers, run,
     sequences, steps_of, vectors, wrong_bounds,
 )  # fmt: skip
 from .linear_attention import POLICY, recurrence_benchmarks, recurrence_flops, settle_bounds
-from ...schedules.recurrence import NORM_EPS
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinearAttentionBackwardDescriptor(SequencesDescriptor):
     """As the forward's."""
+
+    @property
+    def chunked(self) -> bool:
+        """Whether kernels take chunks."""
+        return self.kind not in CHANNELLED and self.element in HALVES and self.d_k <= CHUNK_DIMS[-1]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -120,7 +129,7 @@ def summed(x: Any, heads: int) -> Any:
 
 def reference(
     desc: Any, *, q: Any, cu_seqlens: Any, initial_state: Any, dy: Any, dfinal_state: Any, wanted: set[str],
-    **operands: Any,
+    store: Any = unrounded, **operands: Any,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in the dtype q comes in: step by step backwards."""
     arrays = {"q": q, **operands}
@@ -135,7 +144,10 @@ def reference(
     for n, batch, rows in sequences(desc, cu_seqlens):
         steps = steps_of(desc, batch, rows, arrays)
         state = np.zeros(first, q.dtype) if initial_state is None else initial_state[n].astype(q.dtype)
-        made, dinitial[n] = gradients(desc, steps, run(desc, steps, state)[1], dy[batch, rows], dinitial[n])
+        if store is not unrounded and desc.chunked:
+            made, dinitial[n] = gradients_in_chunks(desc, steps, state, dy[batch, rows], dinitial[n], store)
+        else:
+            made, dinitial[n] = gradients(desc, steps, run(desc, steps, state)[1], dy[batch, rows], dinitial[n])
         for name, x in made.items():
             if name == "bonus":
                 dbonus += x.sum(0)
@@ -151,7 +163,8 @@ def reference(
 class LinearAttentionBackwardPlan(Plan):
     """The gradients of `LinearAttentionPlan`, every kind; the order of every sum is fixed.
 
-    States are saved every 64 steps in the workspace and computed again between. Gradients of shared heads are sums over
+    States are kept every 64 steps in the workspace; between them gradients are products of chunks, or where chunks are
+    none states are computed again step by step. Gradients of shared heads are sums over
     the state heads of a group, that of `bonus` over sequences and steps.
     """
 
@@ -162,8 +175,10 @@ class LinearAttentionBackwardPlan(Plan):
     kinds = RecurrenceKind
     reference = staticmethod(reference)
     value_policy = POLICY.replace("give zeros", "have gradients of 0")
-    variants = (BACKWARD_ROW,)
-    benchmarks = recurrence_benchmarks(("dq", "dk", "dv"))
+    variants = (BACKWARD_CHUNKS_ROW, BACKWARD_ROW)
+    benchmarks = recurrence_benchmarks(
+        ("dq", "dk", "dv", "dg", "dg_channel", "dbeta", "da", "db", "dbonus"), CHANNELLED
+    )
 
     @staticmethod
     def case(draw: Any) -> LinearAttentionBackwardDescriptor:

@@ -1,4 +1,5 @@
-"""The steps of a recurrent layer in one direction, and their gradients: a product and a cell a step, forward and back.
+"""The steps of a recurrent layer in one direction, and their gradients: a product and a cell a step, forward and back,
+or where `recurrent_layer` serves all steps forward in one launch.
 
 Rows are packed as torch's PackedSequence has them: those of step t follow those of step t - 1, `sizes[t]` of them,
 which do not grow. A batch of equal lengths is the case of equal sizes. The gradient makes the pre-activations of all
@@ -13,7 +14,7 @@ from itertools import accumulate
 from typing import Any
 
 from ...calls.composed import composed
-from ...core.views import cut, shape_of, transposed
+from ...core.views import cut, reshaped, shape_of, transposed
 from ...expressions.elementwise import elementwise
 from ..elementwise.binary_functions import add
 from ..gemm.linear import linear
@@ -23,6 +24,7 @@ from ..layout.creation import zeros_like
 from ..reduce.reduce import sum as total  # type: ignore[attr-defined]  # made from a table
 from .gru_cell import gru_gates, gru_gates_backward
 from .lstm_cell import lstm_gates, lstm_gates_backward
+from .recurrent_walk import MOST_UNITS, recurrent_layer
 
 Options = dict[str, Any]
 _FORMULAS = {"rnn_tanh": "tanh(a + b)", "rnn_relu": "relu(a + b)"}
@@ -161,6 +163,21 @@ def _added(own: Any, carry: Any, n: int, options: Options) -> Any:
     return join([add(rows(own, 0, known), carry, **options), rows(own, known, n)], options)
 
 
+def _at_once(
+    gates: Any, h0: Any, c0: Any, weight: Any, bias: Any, kind: str, sizes: tuple[int, ...], reverse: bool,
+    order: str | None, options: Options,
+) -> Any:  # fmt: skip
+    """The states of all steps, of batches of one size, in one launch."""
+    columns = shape_of(gates, "gates")[1]
+    apart = reshaped(gates, (len(sizes), sizes[0], columns), "gates")
+    given: Options = {"kind": kind, "order": order, "reverse": reverse, **options}
+    if kind == "lstm":
+        given["return_c"] = True
+    made = recurrent_layer(apart, h0, weight, bias, c0, **given)
+    each = [reshaped(x, (sum(sizes), shape_of(x, "h")[2]), "h") for x in (made if kind == "lstm" else (made,))]
+    return tuple(each) if kind == "lstm" else each[0]
+
+
 @composed(_back, "gates", "h0", "c0", "weight", "bias", "projection", result=True)
 def recurrent_steps(
     gates: Any, h0: Any, c0: Any, weight: Any, bias: Any, projection: Any, kind: str, sizes: tuple[int, ...],
@@ -168,6 +185,9 @@ def recurrent_steps(
 ) -> Any:  # fmt: skip
     """The states of all steps, packed as gates are; of an LSTM (h, c)."""
     options = {"stream": stream, "preference": preference}
+    hidden = shape_of(h0, "hx")[1]
+    if kind in ("lstm", "gru") and projection is None and len(set(sizes)) == 1 and 0 < hidden <= MOST_UNITS:
+        return _at_once(gates, h0, c0, weight, bias, kind, sizes, reverse, order, options)
     walk = Walk(sizes, reverse)
     made: dict[int, tuple[Any, Any]] = {}
     h, c = rows(h0, 0, sizes[walk.steps[0]]), None if c0 is None else rows(c0, 0, sizes[walk.steps[0]])

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ...core import Descriptor, InvalidProblemError, Problem, View, element, extent, flag
+from ...core import Descriptor, InvalidProblemError, Problem, View, derived, element, extent, flag, integer
 from ...core.element import ElementKind
 from ...schedules.geometry import grid, strides_of
+from ..attention.packed.ragged import settled, wrong_bounds
 from ..elementwise.unary_formulas import sigmoid, silu
 
 THREADS = 128
@@ -23,7 +24,8 @@ MOST = 32 * STATES[-1]
 class SelectiveScanDescriptor(Descriptor):
     """u has shape (batch, dim, length), a (dim, states), b and c (batch, groups, states, length), at most 256 states.
 
-    softplus: dt is softplus(delta + delta_bias), else delta + delta_bias.
+    softplus: dt is softplus(delta + delta_bias), else delta + delta_bias. num_states: sequences. None is batch; of
+    packed ones, in a batch of 1, it is their number.
     """
 
     batch: int = extent()
@@ -32,10 +34,20 @@ class SelectiveScanDescriptor(Descriptor):
     states: int = extent(minimum=1)
     groups: int = extent(1, minimum=1)
     softplus: bool = flag(False)
+    num_states: int = integer(derived(lambda desc: desc.batch), minimum=0)
     element: ElementKind = element()
 
     def validate(self) -> None:
         check_states(self.states, self.dim, self.groups)
+        if self.batch not in (1, self.num_states):
+            raise InvalidProblemError(
+                f"num_states must be batch, {self.batch}, or batch 1 for packed sequences, got {self.num_states}"
+            )
+
+    @property
+    def num_bounds(self) -> int:
+        """Length of cu_seqlens."""
+        return self.num_states + 1
 
 
 def check_states(states: int, dim: int, groups: int) -> None:
@@ -44,6 +56,67 @@ def check_states(states: int, dim: int, groups: int) -> None:
         raise InvalidProblemError(f"states must be at most {MOST}, got {states}")
     if dim % groups:
         raise InvalidProblemError(f"groups must divide the {dim} channels, got {groups}")
+
+
+POLICY = (
+    "NaN and infinities go on with the state; bounds are clamped to [0, length] and to the largest bound before them; "
+    "steps of no sequence give zeros"
+)
+
+
+def check_sequences(desc: Any, views: Mapping[str, Any]) -> None:
+    """Refuse states of another number than the sequences."""
+    if views.get("cu_seqlens") is not None:
+        if desc.batch != 1:
+            raise InvalidProblemError(
+                f"with cu_seqlens the sequences are packed into a batch of 1, got batch {desc.batch}"
+            )
+    elif desc.num_states != desc.batch:
+        raise InvalidProblemError(
+            f"without cu_seqlens each sequence has a state: num_states must be batch {desc.batch}, "
+            f"got {desc.num_states}"
+        )
+
+
+def infer_sequences(shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
+    """The functional layer's num_states."""
+    bounds = shapes.get("cu_seqlens")
+    if bounds is not None and len(bounds) == 1 and bounds[0]:
+        facts.setdefault("num_states", bounds[0] - 1)
+
+
+def wrong_sequences(desc: Any, arrays: Mapping[str, Any]) -> str | None:
+    """What is wrong with cu_seqlens, or None."""
+    bounds = arrays.get("cu_seqlens")
+    return None if bounds is None else wrong_bounds(bounds, desc.length, desc.length, "cu_seqlens")
+
+
+def settle_sequences(desc: Any, arrays: dict[str, Any]) -> None:
+    """For tests and benchmarks: sequences are packed where the batch is 1 and there are states of more or fewer."""
+    if desc.batch != 1 or desc.num_states == 1:
+        arrays["cu_seqlens"] = None
+    elif arrays.get("cu_seqlens") is None:
+        arrays["cu_seqlens"] = np.linspace(0, desc.length, desc.num_bounds).astype(np.int64)
+
+
+OF_TIME = ("dy", "u", "delta", "b", "c", "z", "y", "du", "ddelta", "db", "dc", "dz")  # time is the last axis
+OF_SEQUENCES = ("initial_state", "dlast_state", "last_state", "dinitial_state")
+
+
+def one_by_one(desc: Any, bounds: Any, arrays: Mapping[str, Any]) -> Iterator[tuple[int, slice, Any, dict[str, Any]]]:
+    """(number, steps, descriptor, operands) of every packed sequence alone."""
+    ends = settled(bounds, desc.length)
+    for n in range(desc.num_states):
+        rows = slice(int(ends[n]), int(ends[n + 1]))
+        one = replace(desc, length=rows.stop - rows.start, num_states=1)
+        found = dict(arrays)
+        for name in OF_TIME:
+            if found.get(name) is not None:
+                found[name] = found[name][..., rows]
+        for name in OF_SEQUENCES:
+            if found.get(name) is not None:
+                found[name] = found[name][n : n + 1]
+        yield n, rows, one, found
 
 
 def softplus(x: Any) -> Any:
@@ -127,17 +200,19 @@ def channels(p: Problem) -> tuple[int, tuple[int, int, int], dict[str, Any]]:
     values = {
         "batch": desc.batch, "dim": desc.dim, "length": desc.length, "states": desc.states, "groups": desc.groups,
         "per_group": per_group, "tiles": tiles, "lanes": lanes, "softplus": desc.softplus,
+        "sequences": desc.num_states,
     }  # fmt: skip
-    return each, grid(desc.batch * desc.groups * tiles), values
+    return each, grid(max(desc.num_states, desc.batch) * desc.groups * tiles), values
 
 
 COMMON: dict[str, str | int] = {
-    **dict.fromkeys(("u", "delta", "a", "b", "c", "d", "z", "delta_bias", "initial_state"), "ptr"),
+    **dict.fromkeys(("u", "delta", "a", "b", "c", "d", "z", "delta_bias", "initial_state"), "ptr"), "bounds": "ptr",
     **dict.fromkeys(("u_strides", "delta_strides", "z_strides", "y_strides"), "i64[3]"),
     **dict.fromkeys(("initial_strides", "last_strides"), "i64[3]"), "a_strides": "i64[2]",
     **dict.fromkeys(("b_strides", "c_strides"), "i64[4]"),
     **dict.fromkeys(("d_step", "bias_step", "batch", "dim", "length", "states", "groups", "per_group", "tiles"), "i64"),
-    "chunks": "i64", "lanes": "i32", "softplus": "i32", "scan_threads": THREADS,
+    **dict.fromkeys(("chunks", "sequences", "bound_step"), "i64"),
+    **dict.fromkeys(("lanes", "softplus", "wide_bounds"), "i32"), "scan_threads": THREADS,
 }  # fmt: skip
 
 
@@ -147,14 +222,17 @@ def common(p: Problem) -> dict[str, Any]:
         **{f"{name}_strides": strides_of(p.views[name], 3) for name in ("u", "delta", "z")},
         "initial_strides": strides_of(p.initial_state, 3), "a_strides": strides_of(p.a, 2),
         "b_strides": strides_of(p.b, 4), "c_strides": strides_of(p.c, 4), "d_step": strides_of(p.d, 1)[0],
-        "bias_step": strides_of(p.delta_bias, 1)[0],
+        "bias_step": strides_of(p.delta_bias, 1)[0], "bound_step": strides_of(p.cu_seqlens, 1)[0],
+        "bounds": "@null" if p.cu_seqlens is None else "cu_seqlens",
+        "wide_bounds": p.cu_seqlens is not None and p.cu_seqlens.element is ElementKind.I64,
     }  # fmt: skip
 
 
 def scan_case(draw: Any, descriptor: Callable[..., Any]) -> Any:
     """Tests: a few steps and some tiles, one lane to all."""
-    groups = draw.sizes(1, 2, 3)
+    groups, batch = draw.sizes(1, 2, 3), draw.integer(0, 2)
     return descriptor(
-        batch=draw.integer(0, 2), dim=groups * draw.sizes(1, 3, 9), length=draw.sizes(1, 0, 5, 8, 24, 37),
+        batch=batch, num_states=draw.choice((1, 3, 0)) if batch == 1 else batch, dim=groups * draw.sizes(1, 3, 9),
+        length=draw.sizes(1, 0, 5, 8, 24, 37),
         states=draw.sizes(4, 1, 3, 16, 20, rare=(130,)), groups=groups, softplus=draw.flag(), element=draw.element,
     )  # fmt: skip

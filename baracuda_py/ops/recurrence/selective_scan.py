@@ -16,19 +16,23 @@ from ...calls.entries import entry
 from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.views import broadcast, shape_of, with_axis
+from ..attention.packed.ragged import INDEX, random_bounds
 from ..layout.repeats import repeat_interleave
 from ...schedules.geometry import strides_of
 from .selective import (
-    COMMON, STATES, THREADS, Scan, SelectiveScanDescriptor, channels, common, gated, scan_case, slow, step_sizes,
-    wide,
+    COMMON, POLICY, STATES, THREADS, Scan, SelectiveScanDescriptor, channels, check_sequences, common, gated,
+    infer_sequences, one_by_one, scan_case, settle_sequences, slow, step_sizes, wide, wrong_sequences,
 )  # fmt: skip
 
-X, INPUTS, STATE = "batch dim length", "batch groups states length", "batch dim states"
+X, INPUTS, STATE = "batch dim length", "batch groups states length", "num_states dim states"
 
 
 @dataclass(slots=True, kw_only=True)
 class SelectiveScanArgs(Args):
-    """Any strides. a, d, delta_bias and the states in the accumulator's element, float32 or float64."""
+    """Any strides. a, d, delta_bias and the states in the accumulator's element, float32 or float64.
+
+    cu_seqlens: sequence n has steps cu_seqlens[n] to cu_seqlens[n + 1] - 1 of a batch of 1.
+    """
 
     u: Array = operand(X)
     delta: Array = operand(X, values=step_sizes)
@@ -39,15 +43,26 @@ class SelectiveScanArgs(Args):
     z: Array | None = operand(X, optional=True)
     delta_bias: Array | None = operand("dim", element="acc", optional=True, values=step_sizes)
     initial_state: Array | None = operand(STATE, element="acc", optional=True)
+    cu_seqlens: Array | None = operand("num_bounds", element=INDEX, optional=True, values=random_bounds("length"))
     y: Array = output(X)
     last_state: Array | None = output(STATE, element="acc", optional=True)
 
 
 def reference(
     desc: SelectiveScanDescriptor, *, u: Any, delta: Any, a: Any, b: Any, c: Any, d: Any, z: Any, delta_bias: Any,
-    initial_state: Any, wanted: Any,
+    initial_state: Any, cu_seqlens: Any, wanted: Any,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in the dtype u comes in: step by step."""
+    if cu_seqlens is not None:
+        given = {
+            "u": u, "delta": delta, "a": a, "b": b, "c": c, "d": d, "z": z, "delta_bias": delta_bias,
+            "initial_state": initial_state,
+        }  # fmt: skip
+        y, last = np.zeros_like(u), np.zeros((desc.num_states, desc.dim, desc.states), u.dtype)
+        for n, rows, one, alone in one_by_one(desc, cu_seqlens, given):
+            made = reference(one, **alone, cu_seqlens=None, wanted=wanted)
+            y[..., rows], last[n] = made["y"], made["last_state"][0]
+        return {"y": y, "last_state": last}
     with np.errstate(all="ignore"):
         scan = Scan.of(desc, u, delta, a, b, c, delta_bias, initial_state)
         return {"y": gated(scan.outputs(u, d), z), "last_state": scan.states[:, :, -1]}
@@ -71,9 +86,11 @@ def _geometry(p: Problem) -> Geometry | str:
 
 def in_torch(
     torch: Any, desc: SelectiveScanDescriptor, *, u: Any, delta: Any, a: Any, b: Any, c: Any, d: Any, z: Any,
-    delta_bias: Any, initial_state: Any, wanted: set[str],
+    delta_bias: Any, initial_state: Any, cu_seqlens: Any, wanted: set[str],
 ) -> Any:  # fmt: skip
     """Step by step, as mamba-ssm's reference has it."""
+    if cu_seqlens is not None:
+        return NotImplemented
     wide_ = torch.promote_types(u.dtype, torch.float32)
     x, dt = u.to(wide_), delta.to(wide_)
     dt = dt if delta_bias is None else dt + delta_bias[:, None]
@@ -107,15 +124,16 @@ class SelectiveScanPlan(Plan):
 
     selective_scan_fn of mamba-ssm, real. u, delta, z, y (batch, dim, length); a (dim, states); b, c (batch, groups,
     states, length), a group of channels having one b and c; d, delta_bias (dim); last_state, initial_state (batch,
-    dim, states), float32 (float64 of float64) as a, d and delta_bias are. Step by step: a sequence has the same bits
-    alone, in a batch, or continued from its state.
+    dim, states), float32 (float64 of float64) as a, d and delta_bias are. With cu_seqlens the batch of 1 has packed
+    sequences, each of which has a state. Step by step: a sequence has the same bits alone, packed, in a batch, or
+    continued from its state.
     """
 
     op = "recurrence.selective_scan"
     descriptor = SelectiveScanDescriptor
     args = SelectiveScanArgs
     reference = staticmethod(reference)
-    value_policy = "NaN and infinities go on with the state"
+    value_policy = POLICY
     variants = (
         Variant(
             "channels", _geometry, source="recurrence/selective_scan.cu",
@@ -141,6 +159,22 @@ class SelectiveScanPlan(Plan):
         made: SelectiveScanDescriptor = scan_case(draw, SelectiveScanDescriptor)
         return made
 
+    @classmethod
+    def complete(cls, desc: SelectiveScanDescriptor, arrays: dict[str, Any]) -> None:
+        settle_sequences(desc, arrays)
+
+    @classmethod
+    def check(cls, desc: SelectiveScanDescriptor, views: Mapping[str, Any]) -> None:
+        check_sequences(desc, views)
+
+    @classmethod
+    def check_values(cls, desc: SelectiveScanDescriptor, arrays: Mapping[str, Any]) -> str | None:
+        return wrong_sequences(desc, arrays)
+
+    @classmethod
+    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
+        infer_sequences(shapes, facts)
+
 
 _scan: Any = functional(SelectiveScanPlan, "selective_scan")
 
@@ -164,15 +198,18 @@ def of_inputs(x: Any, name: str, batch: int, length: int) -> Any:
 def selective_scan(
     u: Array, delta: Array, A: Array, B: Array, C: Array, D: Array | None = None, z: Array | None = None,
     delta_bias: Array | None = None, delta_softplus: bool = False, return_last_state: bool = False, *,
-    initial_state: Array | None = None, out: Any = None, stream: Any = None, preference: Any = None,
+    initial_state: Array | None = None, cu_seqlens: Array | None = None, out: Any = None, stream: Any = None,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """Mamba's recurrence h = exp(dt A) h + dt B u, y = (C h + D u) silu(z), selective_scan_fn of mamba-ssm (real A).
 
     u, delta, z: [batch, dim, length]; dt = delta + delta_bias, or its softplus with delta_softplus. A: [dim, states],
     at most 256; B, C: [batch, groups, states, length], [batch, states, length], or [dim, states] for all times; D,
     delta_bias: [dim]. A, D, delta_bias and the states are float32 beside float16 and bfloat16 u. initial_state: [batch,
-    dim, states], zeros where absent; with return_last_state the result is (y, last_state). Gradients of all of them,
-    without atomics, the states being made anew from one in 32.
+    dim, states], zeros where absent; with return_last_state the result is (y, last_state). cu_seqlens: int32 or int64
+    [sequences + 1], the bounds of sequences packed into a batch of one, with states of [sequences, dim, states]; they
+    are clamped to [0, length] and to the largest bound before them, and steps of no sequence have a y of 0. Gradients
+    of all of them, without atomics, the states being made anew from one in 32.
     """
     shape = shape_of(u, "u")
     if len(shape) != 3:
@@ -183,7 +220,7 @@ def selective_scan(
     options = {"stream": stream, "preference": preference}
     b, c = (_grouped(x, name, most, options) for x, name in ((b, "B"), (c, "C")))
     return _scan(
-        u, delta, A, b, c, D, z, delta_bias, initial_state, softplus=delta_softplus,
+        u, delta, A, b, c, D, z, delta_bias, initial_state, cu_seqlens, softplus=delta_softplus,
         return_last_state=return_last_state, out=out, **options,
     )  # fmt: skip
 

@@ -14,10 +14,11 @@ from ...core import (
 from ...calls.functional import functional
 from ...core.variant import aligned
 from ...schedules.geometry import grid, strides_of
+from ..attention.packed.ragged import INDEX, random_bounds
 from ..elementwise.unary_formulas import sigmoid
 from .selective import (
-    COMMON, STATES, STEPS, THREADS, Scan, SelectiveScanDescriptor, channels, common, gate_slopes, scan_case, slow,
-    step_sizes, wide,
+    COMMON, OF_TIME, POLICY, STATES, STEPS, THREADS, Scan, SelectiveScanDescriptor, channels, check_sequences, common,
+    gate_slopes, infer_sequences, one_by_one, scan_case, settle_sequences, slow, step_sizes, wide, wrong_sequences,
 )  # fmt: skip
 from .selective_scan import INPUTS, STATE, X, scan_benchmarks
 
@@ -38,6 +39,7 @@ class SelectiveScanBackwardArgs(Args):
     z: Array | None = operand(X, optional=True)
     delta_bias: Array | None = operand("dim", element="acc", optional=True, values=step_sizes)
     initial_state: Array | None = operand(STATE, element="acc", optional=True)
+    cu_seqlens: Array | None = operand("num_bounds", element=INDEX, optional=True, values=random_bounds("length"))
     dlast_state: Array | None = operand(STATE, element="acc", optional=True)
     du: Array | None = output(X, optional=True)
     ddelta: Array | None = output(X, optional=True)
@@ -52,9 +54,15 @@ class SelectiveScanBackwardArgs(Args):
 
 def reference(
     desc: SelectiveScanDescriptor, *, dy: Any, u: Any, delta: Any, a: Any, b: Any, c: Any, d: Any, z: Any,
-    delta_bias: Any, initial_state: Any, dlast_state: Any, wanted: set[str],
+    delta_bias: Any, initial_state: Any, cu_seqlens: Any, dlast_state: Any, wanted: set[str],
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in the dtype u comes in: the recurrence of slopes from the end, step by step."""
+    if cu_seqlens is not None:
+        given = {
+            "dy": dy, "u": u, "delta": delta, "a": a, "b": b, "c": c, "d": d, "z": z, "delta_bias": delta_bias,
+            "initial_state": initial_state, "dlast_state": dlast_state,
+        }  # fmt: skip
+        return _packed(desc, cu_seqlens, given, wanted)
     with np.errstate(all="ignore"):
         scan = Scan.of(desc, u, delta, a, b, c, delta_bias, initial_state)
         dz = np.zeros_like(u)
@@ -84,6 +92,23 @@ def reference(
         }  # fmt: skip
 
 
+def _packed(desc: SelectiveScanDescriptor, bounds: Any, given: dict[str, Any], wanted: set[str]) -> dict[str, Any]:
+    """The gradients of packed sequences: those of each, side by side or added."""
+    u, shared = given["u"], {"da": (desc.dim, desc.states), "dd": (desc.dim,), "ddelta_bias": (desc.dim,)}
+    made = {name: np.zeros(shape, u.dtype) for name, shape in shared.items()}
+    made |= {f"d{name}": np.zeros_like(given[name]) for name in ("u", "delta", "b", "c")}
+    made |= {"dz": np.zeros_like(u), "dinitial_state": np.zeros((desc.num_states, desc.dim, desc.states), u.dtype)}
+    for n, rows, one, alone in one_by_one(desc, bounds, given):
+        for name, x in reference(one, **alone, cu_seqlens=None, wanted=wanted).items():
+            if name in shared:
+                made[name] = made[name] + x
+            elif name in OF_TIME:
+                made[name][..., rows] = x
+            else:
+                made[name][n] = x[0]
+    return made
+
+
 PARAMS = Params(
     "SelectiveScanBackwardParams", **COMMON, y="ptr", last_state="ptr", checkpoints="ptr", dlast_state="ptr",
     **dict.fromkeys(("dy", "du", "ddelta", "da", "dd", "dz", "ddelta_bias", "dinitial_state"), "ptr"),
@@ -101,6 +126,8 @@ def _geometry(p: Problem) -> Geometry | str:
     desc, size = p.desc, p.desc.element.acc.itemsize
     each, blocks, values = channels(p)
     chunks, tiles = -(-desc.length // INTERVAL), values["tiles"]
+    if p.cu_seqlens is not None:
+        chunks = desc.length // INTERVAL + 2 * desc.num_states + 2
     used = aligned(desc.batch * desc.dim * chunks * desc.states * size)
     parts: dict[str, Any] = {"b_parts": "@null", "c_parts": "@null", "a_parts": "@null"}
     inputs = desc.batch * desc.groups * desc.states * desc.length
@@ -111,7 +138,7 @@ def _geometry(p: Problem) -> Geometry | str:
     summed = any(v is not None for v in (p.da, p.dd, p.ddelta_bias))
     if summed:
         parts["a_parts"] = ("@workspace", used)
-        used += aligned(desc.batch * desc.dim * (desc.states + 2) * size)
+        used += aligned(desc.num_states * desc.dim * (desc.states + 2) * size)
     values |= {
         **common(p), **parts, "y": "@null", "last_state": "@null", "checkpoints": ("@workspace", 0), "chunks": chunks,
         "y_strides": [0] * 3, "last_strides": strides_of(p.dlast_state, 3),
@@ -148,7 +175,7 @@ class SelectiveScanBackwardPlan(Plan):
     """Gradients of `SelectiveScanPlan`: with g = ∂L/∂h, walked back from dlast_state, du = Σ_n g dt b + dy d and so on.
 
     Deterministic: gradients of b and c are summed over the channels of a block and then over blocks, those of a, d and
-    delta_bias over time and then over the batch, in an order that shapes fix. The workspace has one state in 32, and a
+    delta_bias over time and then over sequences, in an order that shapes fix. The workspace has one state in 32, and a
     part of the gradients of b and c for each block of channels.
     """
 
@@ -157,7 +184,7 @@ class SelectiveScanBackwardPlan(Plan):
     descriptor = SelectiveScanDescriptor
     args = SelectiveScanBackwardArgs
     reference = staticmethod(reference)
-    value_policy = "NaN and infinities go on with the state, and back with its slope"
+    value_policy = POLICY
     variants = (
         Variant(
             "channels", _geometry, source="recurrence/selective_scan_backward.cu",
@@ -176,6 +203,22 @@ class SelectiveScanBackwardPlan(Plan):
     def case(draw: Any) -> SelectiveScanDescriptor:
         made: SelectiveScanDescriptor = scan_case(draw, SelectiveScanDescriptor)
         return made
+
+    @classmethod
+    def complete(cls, desc: SelectiveScanDescriptor, arrays: dict[str, Any]) -> None:
+        settle_sequences(desc, arrays)
+
+    @classmethod
+    def check(cls, desc: SelectiveScanDescriptor, views: Mapping[str, Any]) -> None:
+        check_sequences(desc, views)
+
+    @classmethod
+    def check_values(cls, desc: SelectiveScanDescriptor, arrays: Mapping[str, Any]) -> str | None:
+        return wrong_sequences(desc, arrays)
+
+    @classmethod
+    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
+        infer_sequences(shapes, facts)
 
 
 selective_scan_backward = functional(SelectiveScanBackwardPlan)

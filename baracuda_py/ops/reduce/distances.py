@@ -267,6 +267,11 @@ def _scaled(x: Any, n: Any, text: str, out: Any, options: Any, **numbers: float)
     return _formula(f"{read(x, 'x').element}({text})")(x=x, n=n, **numbers, out=out, **options)
 
 
+def _halved(held: dict[str, Any]) -> bool:
+    """Whether the norm is kept in float32 beside its operand, and has no gradient by itself."""
+    return read(held["x"], "x").element in HALVES
+
+
 def _scaled_backward(
     dy: Any, x: Any, p: float, axis: Any, factor: str, slope: str, out: Any, options: Any, **numbers: float
 ) -> Any:
@@ -281,6 +286,7 @@ def _scaled_backward(
     return _formula(f"{element}(dy * {factor} + through)")(dy=dy, n=n, through=through, **numbers, out=out, **options)
 
 
+@composed("normalize_backward", "x", where=_halved)
 @entry(ReducePlan)
 def normalize(
     x: Array, p: float = 2, axis: Any = 1, eps: float = 1e-12, *, out: Any = None, stream: Any = None,
@@ -317,6 +323,7 @@ def _others(x: Any, axis: int) -> tuple[int, ...]:
     return tuple(a for a in range(rank) if a != own)
 
 
+@composed("renorm_backward", "x", where=_halved)
 @entry(ReducePlan)
 def renorm(
     x: Array, p: float, axis: int, maxnorm: float, *, out: Any = None, stream: Any = None, preference: Any = None,

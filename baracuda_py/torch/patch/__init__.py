@@ -5,9 +5,9 @@
     model = AutoModelForCausalLM.from_pretrained(name)
     print(patch(model))
 
-Norms, feed-forward units, experts, rotary positions, attention and the head's loss of the families in `FAMILIES` are
-replaced, by exact class; what is not known stays as it is, and the report says what and why. Parameters, buffers,
-state_dict and class names stay; a model may be patched before or after its weights are loaded.
+Norms, feed-forward units, experts, rotary positions, attention, recurrences and the head's loss of the families in
+`FAMILIES` are replaced, by exact class; what is not known stays as it is, and the report says what and why. Parameters,
+buffers, state_dict and class names stay; a model may be patched before or after its weights are loaded.
 """
 
 from __future__ import annotations
@@ -219,6 +219,9 @@ def _attended(model: Any) -> list[Entry]:
     entries: list[Entry] = []
     for path, part in model.named_modules():
         if not isinstance(part, PreTrainedModel):
+            continue
+        home = _home(_kind(part))
+        if home is not None and not FAMILIES[home].attends:
             continue
         before, reason = part.config._attn_implementation, takes(part)
         if before == NAME and _BEFORE not in part.__dict__:  # by another part that has the same config, or asked for

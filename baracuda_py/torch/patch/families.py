@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 
 from .experts import experts
 from .gated import dense, gated, packed
+from .gated_norms import RGLRU, gated_norm
 from .loss import fused_head
 from .norms import LAYER_NORM, layer_norm, rms_norm
 from .piece import Piece
+from .recurrences import CONVOLUTIONS, GATED_DELTA, KIMI_DELTA, MAMBA, MAMBA2, Recurrence
 from .rotary import Rotary, of_complex_table, of_one, of_patches, to_halves
 
 RMS, RMS_WIDE, RMS_T5 = rms_norm(), rms_norm(result="input"), rms_norm(result="weight")
@@ -19,18 +21,23 @@ HEAD, WRITTEN_OUT = fused_head(), fused_head(named=False)
 TURN = "apply_rotary_pos_emb"
 HALVES, PAIRS = Rotary(), Rotary("interleaved")
 COHERE_PAIRS = Rotary("interleaved", "even", keeps=True)
+SILU_LAST, SILU_FIRST, SIGMOID_LAST = gated_norm(), gated_norm(first=True), gated_norm("glu")
 VISION = {"apply_rotary_pos_emb_vision": Rotary(keeps=True, form=of_patches)}
 
 
 @dataclass(frozen=True)
 class Family:
-    """Classes of a modelling file → their pieces, and its functions → their conventions."""
+    """Classes of a modelling file → their pieces, and its functions → their conventions.
+
+    attends: its models have attention.
+    """
 
     classes: Mapping[str, Piece]
-    functions: Mapping[str, Rotary] = field(default_factory=dict)
+    functions: Mapping[str, Rotary | Recurrence] = field(default_factory=dict)
+    attends: bool = True
 
 
-def _family(classes: Mapping[str, Piece], rotary: Rotary = HALVES, **others: Rotary) -> Family:
+def _family(classes: Mapping[str, Piece], rotary: Rotary = HALVES, /, **others: Rotary | Recurrence) -> Family:
     return Family(classes, {TURN: rotary, **others})
 
 
@@ -121,6 +128,43 @@ FAMILIES: dict[str, Family] = {
     "t5": Family(
         {"T5LayerNorm": RMS_T5, "T5DenseActDense": dense("wi", "dropout wo", "act"),
          "T5DenseGatedActDense": gated("wi_0", "wi_1", "dropout wo", "act"), "T5ForConditionalGeneration": WRITTEN_OUT}
+    ),
+    "mamba": Family({"MambaRMSNorm": RMS, "MambaForCausalLM": HEAD}, MAMBA, attends=False),
+    "falcon_mamba": Family({"FalconMambaRMSNorm": RMS, "FalconMambaForCausalLM": HEAD}, MAMBA, attends=False),
+    "mamba2": Family(
+        {"Mamba2RMSNorm": RMS, "MambaRMSNormGated": SILU_FIRST, "Mamba2ForCausalLM": HEAD}, MAMBA2, attends=False
+    ),
+    "jamba": Family(_like_llama("Jamba", Experts=EXPERTS), MAMBA),
+    "zamba": Family(_like_llama("Zamba"), MAMBA),
+    "zamba2": _family(
+        {"Zamba2RMSNorm": RMS, "Zamba2RMSNormGated": SILU_FIRST, "Zamba2ForCausalLM": HEAD}, **MAMBA2
+    ),
+    "bamba": _family(_like_llama("Bamba", RMSNormGated=SILU_FIRST), **MAMBA2),
+    "falcon_h1": _family(
+        {"FalconH1RMSNorm": RMS, "FalconH1RMSNormGated": SILU_FIRST, "FalconH1ForCausalLM": HEAD}, **MAMBA2
+    ),
+    "nemotron_h": Family(
+        {"NemotronHRMSNorm": RMS_WIDE, "NemotronHRMSNormGated": SILU_FIRST, "NemotronHForCausalLM": HEAD}, MAMBA2
+    ),
+    "granitemoehybrid": _family(
+        {"GraniteMoeHybridRMSNorm": RMS, "GraniteMoeHybridRMSNormGated": SILU_FIRST,
+         "GraniteMoeHybridExperts": EXPERTS, "GraniteMoeHybridForCausalLM": HEAD,
+         "GraniteMoeHybridMLP": packed("input_linear", "output_linear", "activation")},
+        **MAMBA2,
+    ),
+    "qwen3_next": _family(
+        _like_llama("Qwen3Next", GEMMA_NORM, Experts=EXPERTS, RMSNormGated=SILU_LAST), **GATED_DELTA
+    ),
+    "olmo_hybrid": _family(
+        _like_llama("OlmoHybrid", RMS_WIDE, RMSNormGated=SILU_LAST), Rotary(keeps=True), **GATED_DELTA
+    ),
+    "kimi_linear": Family(
+        _like_llama("KimiLinear", Experts=EXPERTS, RMSNormGated=SIGMOID_LAST), KIMI_DELTA
+    ),
+    "lfm2": _family({"Lfm2RMSNorm": RMS, "Lfm2ForCausalLM": HEAD}, **CONVOLUTIONS),
+    "recurrent_gemma": _family(
+        {"RecurrentGemmaRMSNorm": GEMMA_NORM, "RecurrentGemmaMlp": GATED, "RecurrentGemmaRglru": RGLRU,
+         "RecurrentGemmaForCausalLM": HEAD}
     ),
     "vit": Family({"ViTMLP": dense("fc1", "fc2", "activation_fn"), "LayerNorm": LAYER_NORM}),
     "whisper": Family(

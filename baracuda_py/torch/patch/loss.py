@@ -63,6 +63,9 @@ class _Logits:
     def float(self) -> _Logits:
         return self._then("float")
 
+    def tanh(self) -> _Logits:
+        return self._then("tanh")
+
     def view(self, *shape: Any) -> Any:
         return self._then("view", *shape) if shape == (-1, self._classes) else self.whole().view(*shape)
 
@@ -146,13 +149,27 @@ def _softcap(steps: list[tuple[str, Any]]) -> float:
     return float(factor) if divisor == factor > 0 else 0.0
 
 
+class _Handing:
+    """A head that hands on what it is given, its attributes as they are."""
+
+    def __init__(self, head: Any, call: Any) -> None:
+        self._head, self._call = head, call
+
+    def __call__(self, hidden: Any) -> Any:
+        return self._call(hidden)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._head, name)
+
+
 class _Headless:
     """The model as its own forward sees it where head and loss are one op: its head makes no logits."""
 
     def __init__(self, model: Any, head: str, before: str | None) -> None:
         self._model = model
         self._head, self._before = model.get_submodule(head), before
-        setattr(self, head.split(".")[0], self._handed_on)
+        first = head.split(".")[0]
+        setattr(self, first, _Handing(getattr(model, first), self._handed_on))
 
     def _handed_on(self, hidden: Any) -> _Logits:
         before = self._before

@@ -61,3 +61,17 @@ def test_what_is_refused() -> None:
         bc.standardize_weight(drawn(6))
     with pytest.raises(InvalidProblemError, match="out"):
         bc.standardize_weight(drawn(6, 4), out=np.empty((4, 6)))
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_torchs_helper_fuses_our_modules(rank: int) -> None:
+    """torch.nn.utils.fusion takes `baracuda_py.torch.nn` convolutions, and gives one."""
+    nn = pytest.importorskip("baracuda_py.torch.nn")
+    conv = getattr(nn, f"Conv{rank}d")(4, 6, 3, padding=1, dtype=torch.float64).eval()
+    norm = getattr(torch.nn, f"BatchNorm{rank}d")(6, dtype=torch.float64).eval()
+    with torch.no_grad():
+        norm.running_mean.uniform_(-1, 1), norm.running_var.uniform_(0.5, 2), norm.weight.uniform_(-1, 1)
+    fused = torch.nn.utils.fusion.fuse_conv_bn_eval(conv, norm)
+    assert type(fused) is type(conv)
+    x = torch.tensor(drawn(2, 4, *(5, 6, 7)[:rank]))
+    torch.testing.assert_close(fused(x), norm(conv(x)))

@@ -9,6 +9,7 @@ import pytest
 
 from baracuda_py.ops.recurrence.causal_conv1d import CausalConv1dDescriptor, CausalConv1dPlan
 from baracuda_py.ops.recurrence.causal_conv1d_backward import CausalConv1dBackwardDescriptor, CausalConv1dBackwardPlan
+from baracuda_py.ops.recurrence.recurrent_walk import RecurrentKind, RecurrentLayerDescriptor, RecurrentLayerPlan
 from baracuda_py.ops.recurrence.selective import SelectiveScanDescriptor
 from baracuda_py.ops.recurrence.selective_scan import SelectiveScanPlan
 from baracuda_py.ops.recurrence.selective_scan_backward import SelectiveScanBackwardPlan
@@ -19,12 +20,13 @@ pytestmark = pytest.mark.gpu
 ELEMENTS = ("float16", "bfloat16", "float32", "float64")
 
 
-@pytest.mark.parametrize("width", [2, 4, 8])
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("width", [2, 3, 4, 8])
 @pytest.mark.parametrize("element", ELEMENTS)
-def test_causal_conv1d(element: str, width: int) -> None:
+def test_causal_conv1d(element: str, width: int, packed: bool) -> None:
     facts: dict[str, Any] = {
-        "batch": 1, "channels": 384, "length": 1023, "width": width, "activation": "silu", "element": element,
-        "packed": True, "states": 5,
+        "batch": 1, "channels": 192, "length": 2600 if packed else 5000, "width": width, "activation": "silu",
+        "element": element, "packed": packed, "states": 5 if packed else 1,
     }  # fmt: skip
     desc = CausalConv1dDescriptor(**facts)
     case = fill(CausalConv1dPlan, desc, np.random.default_rng(1))
@@ -42,6 +44,25 @@ def test_selective_scan(element: str, states: int) -> None:
     )  # fmt: skip
     for plan in (SelectiveScanPlan, SelectiveScanBackwardPlan):
         case = fill(plan, desc, np.random.default_rng(states))
+        assert wrong_plan(case, [plan.select(desc)]) is None
+
+
+@pytest.mark.parametrize("kind", list(RecurrentKind))
+@pytest.mark.parametrize("hidden", [33, 128, 256])
+@pytest.mark.parametrize("element", ELEMENTS)
+def test_recurrent_layer(element: str, hidden: int, kind: RecurrentKind) -> None:
+    desc = RecurrentLayerDescriptor(kind=kind, steps=24, batch=37, hidden=hidden, element=element)
+    case = fill(RecurrentLayerPlan, desc, np.random.default_rng(hidden), {"bias": True})
+    assert wrong_plan(case, [RecurrentLayerPlan.select(desc)]) is None
+
+
+@pytest.mark.parametrize("element", ELEMENTS)
+def test_packed_selective_scan(element: str) -> None:
+    desc = SelectiveScanDescriptor(
+        batch=1, dim=66, length=203, states=16, groups=2, softplus=True, num_states=7, element=element
+    )  # fmt: skip
+    for plan in (SelectiveScanPlan, SelectiveScanBackwardPlan):
+        case = fill(plan, desc, np.random.default_rng(3), {"cu_seqlens": True})
         assert wrong_plan(case, [plan.select(desc)]) is None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,13 @@ import pytest
 
 import baracuda_py as bc
 from baracuda_py.core import InvalidProblemError
+from baracuda_py.ops.recurrence.selective import SelectiveScanDescriptor
+from baracuda_py.ops.recurrence.selective_scan import SelectiveScanPlan
+from baracuda_py.ops.recurrence.selective_scan_backward import SelectiveScanBackwardPlan
+from baracuda_py.testing.draw import fill
+from baracuda_py.testing.emulated import emulate
+from baracuda_py.testing.emulator import emulated_device
+from baracuda_py.testing.operands import operands
 
 torch = pytest.importorskip("torch")
 bct = pytest.importorskip("baracuda_py.torch")
@@ -79,6 +87,47 @@ def test_chunks_and_steps_have_the_bits_of_the_whole() -> None:
     np.testing.assert_array_equal(slots[[0, 1, 3]], 0)
 
 
+@pytest.mark.parametrize("bounds", [(0, 7, 7, 19), (2, 5, 16), (0, 19), (4,)])
+def test_packed_is_each_alone(bounds: tuple[int, ...]) -> None:
+    n = len(bounds) - 1
+    given = {
+        name: torch.tensor(x, requires_grad=True)
+        for name, x in (problem(batch=1, length=19) | {"initial_state": made(n, 4, 3)}).items()
+    }
+    at = torch.tensor(bounds)
+    y, last = bct.selective_scan(**given, delta_softplus=True, return_last_state=True, cu_seqlens=at)
+    slopes = (torch.tensor(made(*y.shape, seed=5)), torch.tensor(made(*last.shape, seed=6)))
+    got = torch.autograd.grad((y, last), tuple(given.values()), slopes)
+    shown = torch.zeros_like(y)
+    parts, lasts = torch.zeros_like(y), []
+    for s, (start, end) in enumerate(pairwise(bounds)):
+        one = {k: x[..., start:end] if k in ("u", "delta", "z", "B", "C") else x for k, x in given.items()}
+        one["initial_state"] = given["initial_state"][s : s + 1]
+        made_y, made_last = bct.selective_scan(**one, delta_softplus=True, return_last_state=True)
+        shown[..., start:end] = made_y.detach()
+        parts = parts + torch.nn.functional.pad(made_y, (start, 19 - end))
+        lasts.append(made_last)
+    assert torch.equal(y, shown)
+    assert n == 0 or torch.equal(last, torch.cat(lasts))
+    if n == 0:
+        assert all(not x.any() for x in got)
+        return
+    wanted = torch.autograd.grad((parts, torch.cat(lasts)), tuple(given.values()), slopes)
+    for name, a, b in zip(given, got, wanted, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-11, msg=lambda m, name=name: f"{name}: {m}")
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize(("element", "length", "count", "states"), [("bfloat16", 75, 3, 4), ("float32", 40, 5, 20)])
+@pytest.mark.parametrize("plan", [SelectiveScanPlan, SelectiveScanBackwardPlan])
+def test_packed_kernels(plan: Any, element: str, length: int, count: int, states: int) -> None:
+    desc = SelectiveScanDescriptor(
+        batch=1, dim=6, length=length, states=states, groups=2, softplus=True, num_states=count, element=element
+    )  # fmt: skip
+    case = fill(plan, desc, np.random.default_rng(states), {"cu_seqlens": True, "z": True})
+    emulate(plan.select(desc, device=emulated_device(9.0)), operands(case))
+
+
 def test_inputs_of_fewer_axes_and_groups() -> None:
     given = problem(groups=2)
     shared = {**given, "B": given["B"][:, :1], "C": given["C"]}
@@ -111,6 +160,7 @@ def test_nan_in_a_state_reaches_its_channel_only() -> None:
         ({"B": made(5)}, "B must be"),
         ({"A": made(4, 300)}, "states"),
         ({"B": made(2, 3, 3, 11), "C": made(2, 3, 3, 11)}, "groups"),
+        ({"cu_seqlens": np.array([0, 11])}, "batch 1 for packed"),
     ],
 )
 def test_bad_input_is_named(change: dict[str, Any], said: str) -> None:

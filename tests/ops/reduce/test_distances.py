@@ -154,3 +154,21 @@ def test_bad_input() -> None:
         bc.pairwise_distance(x, x[:2])
     with pytest.raises(bc.UnknownKeywordError, match="axis"):
         bc.normalize(x, dim=0)
+
+
+@pytest.mark.parametrize("name", ["normalize", "renorm"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_gradients_of_16_bit_floats_in_torch(name: str, dtype: str) -> None:
+    """Their norms are kept in float32."""
+    torch = pytest.importorskip("torch")
+    x = torch.randn(3, 4, 5, generator=torch.Generator().manual_seed(0)).to(getattr(torch, dtype))
+    ours, theirs = x.clone().requires_grad_(), x.double().requires_grad_()
+    if name == "normalize":
+        made, wanted = bc.normalize(ours, axis=-1), torch.nn.functional.normalize(theirs, dim=-1)
+    else:
+        made, wanted = bc.renorm(ours, 2, 0, 1.5), torch.renorm(theirs, 2, 0, 1.5)
+    weight = torch.linspace(-1, 1, 5)
+    (made * weight.to(x.dtype)).sum().backward()
+    (wanted * weight.to(x.dtype).double()).sum().backward()
+    assert ours.grad.dtype == x.dtype
+    torch.testing.assert_close(ours.grad.double(), theirs.grad, rtol=3e-2, atol=2e-2)

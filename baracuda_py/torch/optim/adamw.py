@@ -7,8 +7,8 @@ from typing import Any
 
 import baracuda_py as bc
 
-from ..core.errors import InvalidProblemError, UnsupportedError
-from .untyped import torch
+from ...core.errors import InvalidProblemError, UnsupportedError
+from ..untyped import torch
 
 _MOMENTS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")
 

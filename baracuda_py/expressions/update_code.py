@@ -1,0 +1,99 @@
+"""Device code of an update: the formula's functor, and how the lists' elements are read and written.
+
+The text follows optimizer/update.cu in the unit. Lists are p.a0, p.a1, … in the order of `UpdateShape.lists`; those of
+8-bit codes have scales p.q0, … beside them.
+"""
+
+from __future__ import annotations
+
+from ..core.element import ElementKind
+from .cpp import functor, headers, value_type
+from .program import result_of
+from .update_shape import UpdateShape
+
+_TABLE = {"signed": "both_signs", "unsigned": "no_sign"}
+
+
+def width(elements: tuple[ElementKind, ...], coded: bool) -> int:
+    """Elements that a thread moves together: 16 bytes of the widest, and 8 beside codes, as a warp has a block then."""
+    return 8 if coded else 16 // max(element.itemsize for element in elements)
+
+
+def update_text(shape: UpdateShape, elements: tuple[ElementKind, ...], compute: ElementKind) -> str:
+    """`Formula`, and `Lists`, which reads and writes; elements: of each list as stored (codes are uint8)."""
+    program = shape.program(compute)
+    acc = compute.ctype
+    place = {name: i for i, name in enumerate(shape.lists)}
+    used = {step.value for step in program.steps if step.form == "input"}
+    fields, reads, decoded, stores = [], [], [], []
+    for n, name in enumerate(shape.read):
+        if n not in used:
+            continue
+        i, kind = place[name], elements[place[name]].ctype
+        if name in shape.singles:
+            decoded.append(f"const {acc} x{n} = cast<{acc}>(static_cast<const {kind}*>(p.a{i}[t])[0]);")
+            continue
+        fields.append(f"Vec<{kind}, V> a{i};")
+        at = f"static_cast<const {kind}*>(p.a{i}[t]) + at[{i}]"
+        reads.append(f"in.a{i} = load_vec<{kind}, V, WIDE, Access::streaming>({at}, left);")
+        if name in shape.codes:
+            fields.append(f"float q{i};")
+            reads.append(f"in.q{i} = left > 0 ? static_cast<const float*>(p.q{i}[t])[at[{i}] / code_block] : 0.0f;")
+            decoded.append(f"const Vec<{acc}, V> x{n} = decoded(tables.{_TABLE[shape.codes[name]]}, in.a{i}, in.q{i});")
+        else:
+            decoded.append(f"const Vec<{acc}, V> x{n} = cast_vec<{acc}>(in.a{i});")
+    for j, name in enumerate(shape.written):
+        i, kind = place[name], elements[place[name]].ctype
+        to = f"static_cast<{kind}*>(p.a{i}[t]) + at[{i}]"
+        if name in shape.codes:
+            table, scales = _TABLE[shape.codes[name]], f"static_cast<float*>(p.q{i}[t])"
+            stores.append(f"encode<WIDE>(tables.{table}, y{j}, {to}, {scales}, at[{i}], left);")
+        elif name == shape.stochastic:
+            value = f"at_random<{kind}>(cast_vec<{acc}>(y{j}), p.seed(), p.offset(), number)"
+            stores.append(f"store_vec<{kind}, V, WIDE>({to}, {value}, left);")
+        else:
+            stores.append(f"store_vec<{kind}, V, WIDE>({to}, cast_vec<{kind}>(y{j}), left);")
+    each = ["" if name in shape.singles else "[k]" for name in shape.read]
+    passed = [f"x{n}{each[n]}" if n in used else "{}" for n in range(len(shape.read))]
+    passed += [f"y{j}[k]" for j in range(len(shape.written))]
+    kinds = [value_type(result_of(program.steps[index])) for index, _ in program.outputs]
+    made = [f"Vec<{kind}, V> y{j};" for j, kind in enumerate(kinds)]
+    kept = set(shape.codes.values())
+    coded = bool(kept)
+    together = width(tuple(elements[place[n]] for n in shape.whole), coded)
+    pointers = ", ".join(f"p.a{i}[t]" for i, n in enumerate(shape.lists) if n in shape.whole)
+    return f"""{headers(program)}namespace baracuda {{
+{functor("Formula", program)}
+struct Lists {{
+  using Rule = Formula;
+  using Tables = CodeTables<{_bool("signed" in kept)}, {_bool("unsigned" in kept)}>;
+  static constexpr int count = {len(shape.lists)}, width = {together};
+  static constexpr bool coded = {_bool(coded)}, numbered = {_bool(bool(shape.stochastic))};
+  template <class P> static BARACUDA_D bool aligned(const P& p, int t) {{ return all_aligned({pointers}); }}
+  template <int V> struct Chunk {{ {" ".join(fields)} }};
+  template <int V, bool WIDE, class P, class At>
+  static BARACUDA_D Chunk<V> read([[maybe_unused]] const P& p, int t, const At& at, int left) {{
+    Chunk<V> in;
+    {_lines(reads)}
+    return in;
+  }}
+  template <int V, bool WIDE, class P, class At>
+  static BARACUDA_D void write(const P& p, const Formula& f, [[maybe_unused]] const Tables& tables, int t, const At& at,
+                               int left, [[maybe_unused]] const Chunk<V>& in, [[maybe_unused]] u64 number) {{
+    {_lines(decoded)}
+    {_lines(made)}
+#pragma unroll
+    for (int k = 0; k < V; ++k) f({", ".join(passed)});
+    {_lines(stores)}
+  }}
+}};
+}}  // namespace baracuda
+"""
+
+
+def _bool(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _lines(lines: list[str]) -> str:
+    return "\n    ".join(lines)

@@ -1,0 +1,183 @@
+"""moe: the experts of a mixture applied to each token's choice, in one call; routing that is made of other ops."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from ...calls.entries import entry
+from ...calls.interpreters import recorder
+from ...core import Array
+from ...core.arrays import read
+from ...core.checked import whole
+from ...core.element import INDICES
+from ...core.errors import InvalidProblemError
+from ...core.outputs import each_of
+from ...core.views import shape_of, transposed
+from ...expressions.elementwise import elementwise
+from ..elementwise import unary
+from ..gated import gated_functions
+from ..gated.gated_functions import halves
+from ..gemm.grouped_gemm import GroupedGemmPlan, grouped_gemm
+from ..gemm.grouped_gemm_epilogue import grouped_gemm_epilogue
+from ..indexing.take import take
+from ..quant_gemm.grouped_block_gemm import GroupedBlockGemmPlan, grouped_block_gemm
+from ..segment.experts import moe_permute, moe_unpermute
+from ..softmax.softmax import SoftmaxPlan
+from ..softmax.softmax_functions import log_softmax, softmax
+from ..sort.topk import TopkPlan, topk
+
+_GATED = {"swiglu": "silu", "geglu": "gelu", "geglu_tanh": "gelu_tanh", "reglu": "relu"}
+"""Gated units, by the activation that an epilogue knows."""
+_PLAIN = ("silu", "gelu", "gelu_tanh", "relu")
+_within = elementwise("where(place - first < capacity, place, -1)", capacity=0)
+
+
+@cache
+def _units() -> dict[str, Any]:
+    """What stands between the two products, by name."""
+    gated = {name: getattr(gated_functions, name) for name in (*_GATED, "swiglu_oai")}
+    return gated | {name: getattr(unary, name) for name in _PLAIN}
+
+
+def _checked(x: Any, indices: Any, gate_up: Any, down: Any, activation: str) -> None:
+    """Shapes that belong together, in the caller's words."""
+    if activation not in _units():
+        raise InvalidProblemError(f"activation must be one of {', '.join(map(repr, _units()))}, got {activation!r}")
+    tokens, first, second = shape_of(x, "x"), shape_of(gate_up, "gate_up"), shape_of(down, "down")
+    if len(tokens) != 2:
+        raise InvalidProblemError(f"x must be [tokens, d], got shape {tokens}")
+    if len(first) != 3 or first[2] != tokens[1]:
+        raise InvalidProblemError(f"gate_up must be [experts, rows, {tokens[1]}], got shape {first}")
+    width = first[1] if activation in _PLAIN else first[1] // 2
+    if activation not in _PLAIN and first[1] % 2:
+        raise InvalidProblemError(f"gate_up must have an even number of rows for {activation}, got shape {first}")
+    if len(second) != 3 or second[0] != first[0] or second[2] != width:
+        raise InvalidProblemError(f"down must be [{first[0]}, d_out, {width}], got shape {second}")
+    chosen = shape_of(indices, "indices")
+    if len(chosen) != 2 or chosen[0] != tokens[0]:
+        raise InvalidProblemError(f"indices must be [{tokens[0]}, k], got shape {chosen}")
+    if (element := read(indices, "indices").element) not in INDICES:
+        raise InvalidProblemError(f"indices must be int64 or int32, got {element}")
+
+
+def _hidden(
+    rows: Any, ends: Any, gate_up: Any, bias: Any, activation: str, order: str, plain: bool, options: Any
+) -> Any:
+    """The experts' first product and its unit; in one launch where nothing is recorded."""
+    if plain and activation in _GATED:
+        gate, up = (transposed(half, "gate_up") for half in halves(gate_up, order, 1))
+        gate_bias, up_bias = (None, None) if bias is None else halves(bias, order, 1)
+        return grouped_gemm_epilogue(
+            rows, gate, ends, gate_bias, up, up_bias, activation=_GATED[activation], **options
+        )  # fmt: skip
+    first = transposed(gate_up, "gate_up")
+    if plain and activation in _PLAIN:
+        return grouped_gemm_epilogue(rows, first, ends, bias, activation=activation, **options)
+    y = grouped_gemm(rows, first, ends, bias, **options)
+    return _units()[activation](y, **({} if activation in _PLAIN else {"order": order}), **options)
+
+
+@entry(GroupedGemmPlan)
+def moe(
+    x: Array, indices: Array, weights: Array, gate_up: Array, down: Array, gate_up_bias: Array | None = None,
+    down_bias: Array | None = None, *, activation: str = "swiglu", order: str = "gate_first",
+    capacity: int | None = None, out: Any = None, stream: Any = None, preference: Any = None,
+) -> Any:  # fmt: skip
+    """y[t] = Σ_j weights[t, j] down[e] unit(gate_up[e] x[t]), e = indices[t, j]: the experts of each token.
+
+    x: [tokens, d]; indices, weights: [tokens, k], as `moe_router` gives them; gate_up: [experts, 2 f, d] and down:
+    [experts, d_out, f], rows being outputs as in torch.nn.Linear (of other layouts hand in transposed views); biases
+    [experts, 2 f] and [experts, d_out]. activation: swiglu, geglu, geglu_tanh, reglu, swiglu_oai (gpt-oss), whose
+    halves stand in gate_up's rows by `order` (see `halves`), or, of gate_up [experts, f, d], silu, gelu, gelu_tanh,
+    relu. capacity: an expert takes so many tokens at most, in their order, and drops the rest (Switch Transformers).
+
+    An expert outside [0, experts), of another device, adds nothing. Weights are of x's element or its accumulator's.
+    Every sum has a fixed order, and a token's bits do not depend on the others'. The gate and its unit are the
+    first product's epilogue, rounded once, but where a gradient is recorded: then h = gate_up x is rounded, too.
+    Gradients of x, weights, both matrices and both biases. Eight launches, ten where a gradient is recorded.
+    """
+    _checked(x, indices, gate_up, down, activation)
+    options = {"stream": stream, "preference": preference}
+    experts = shape_of(gate_up, "gate_up")[0]
+    rows, offsets, places = moe_permute(x, indices, num_experts=experts, **options)
+    if capacity is not None:
+        limit = whole("capacity", capacity, 0, 2**31 - 1)
+        first = take(offsets, indices, axis=0, **options)
+        places = _within(place=places, first=first, capacity=limit, **options)
+    operands = [one for one in (x, weights, gate_up, down, gate_up_bias, down_bias) if one is not None]
+    plain = recorder(tuple(operands)) is None
+    h = _hidden(rows, offsets[1:], gate_up, gate_up_bias, activation, order, plain, options)
+    y = grouped_gemm(h, transposed(down, "down"), offsets[1:], down_bias, **options)
+    return moe_unpermute(y, places, weights, out=out, **options)
+
+
+@entry(GroupedBlockGemmPlan)
+def moe_quantized(
+    x: Array, indices: Array, weights: Array, gate_up: Array, down: Array, gate_up_scales: Array | None = None,
+    down_scales: Array | None = None, gate_up_zeros: Array | None = None, down_zeros: Array | None = None,
+    gate_up_bias: Array | None = None, down_bias: Array | None = None, *, kind: Any = "mxfp4",
+    activation: str = "swiglu", order: str = "gate_first", out: Any = None, stream: Any = None, preference: Any = None,
+) -> Any:  # fmt: skip
+    """`moe` of experts stored in few bits: gpt-oss's mxfp4, int4 and int8 groups, GGUF's formats, fp8 blocks.
+
+    gate_up and down: codes with an axis of experts in front, their scales and zeros as `block_quantize` makes and
+    `grouped_block_gemm` takes them; decoded they are [experts, 2 f, d] and [experts, d_out, f]. kind: their format. Few
+    rows an expert meet the weights as they are stored, more a copy
+    unpacked in the workspace. Gradients of x, weights and what else floats beside them, but not of what is stored.
+    """
+    unit = _units().get(activation)
+    if unit is None:
+        raise InvalidProblemError(f"activation must be one of {', '.join(map(repr, _units()))}, got {activation!r}")
+    options = {"stream": stream, "preference": preference}
+    rows, offsets, places = moe_permute(x, indices, num_experts=shape_of(gate_up, "gate_up")[0], **options)
+
+    def product(x: Any, codes: Any, scales: Any, zeros: Any, bias: Any) -> Any:
+        return grouped_block_gemm(codes, x, offsets[1:], scales, zeros, bias=bias, kind=kind, **options)
+
+    y = product(rows, gate_up, gate_up_scales, gate_up_zeros, gate_up_bias)
+    h = unit(y, **({"order": order} if activation not in _PLAIN else {}), **options)
+    y = product(h, down, down_scales, down_zeros, down_bias)
+    return moe_unpermute(y, places, weights, out=out, **options)
+
+
+@entry(TopkPlan)
+def expert_choice(
+    logits: Array, capacity: int, *, out: Any = None, stream: Any = None, preference: Any = None,
+) -> tuple[Any, Any]:  # fmt: skip
+    """(weights, indices) [experts, capacity]: each expert takes the tokens that want it most (Zhou et al. 2022).
+
+    logits: [tokens, experts]. weights are softmax(logits) over the experts, of each expert the `capacity` largest
+    of all tokens, in order; indices the tokens. `take(x, indices)` gives the experts' rows, `segment_sum` brings them
+    back. The gradient is that of the weights.
+    """
+    shape = shape_of(logits, "logits")
+    if len(shape) != 2:
+        raise InvalidProblemError(f"logits must be [tokens, experts], got shape {shape}")
+    outs = [None if one is None else transposed(one, "out") for one in each_of(out, 2)]
+    options = {"stream": stream, "preference": preference}
+    p = softmax(logits, axis=-1, **options)
+    weights, indices = topk(p, capacity, 0, out=None if out is None else tuple(outs), **options)
+    return out if out is not None else (transposed(weights, "weights"), transposed(indices, "indices"))
+
+
+@entry(SoftmaxPlan)
+def sinkhorn_normalize(
+    x: Array, iterations: int = 20, *, out: Any = None, stream: Any = None, preference: Any = None
+) -> Any:
+    """exp(x) scaled to rows and columns that sum to 1, by turns (Sinkhorn and Knopp 1967); x: [..., n, m].
+
+    `iterations` times rows, then columns, in logarithms, so that no sum overflows: 2 launches each. What routers
+    (Megatron-LM's sinkhorn, BASE layers) and hyper-connections (mHC) use. The gradient goes through every step.
+    """
+    shape, count = shape_of(x, "x"), whole("iterations", iterations, 1, 2**31 - 1)
+    if len(shape) < 2:
+        raise InvalidProblemError(f"x must be [..., n, m], got shape {shape}")
+    if not read(x, "x").element.is_float:
+        raise InvalidProblemError(f"x must be floating, got {read(x, 'x').element}")
+    options = {"stream": stream, "preference": preference}
+    for n in range(count):
+        x = log_softmax(x, axis=-1, **options)
+        last = n == count - 1
+        x = softmax(x, axis=-2, out=out, **options) if last else log_softmax(x, axis=-2, **options)
+    return x

@@ -1,0 +1,28 @@
+"""torch.optim by this package's update rules: the same classes, keywords and states, a launch for a group's tensors.
+
+What torch itself does as well stands here under its name: `LBFGS`, `SparseAdam`, `Optimizer`, the schedulers and
+`swa_utils`.
+"""
+
+from __future__ import annotations
+
+from ..untyped import torch
+from .adamw import AdamW
+from .by_rule import ByRule
+from .eight_bits import Adam8bit, AdamW8bit, Lion8bit, SGD8bit
+from .factored import Adafactor
+from .matrices import Muon
+from .others import LAMB, LARS, Adan, Lion
+from .rules import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, NAdam, RAdam, RMSprop, Rprop
+
+LBFGS = torch.optim.LBFGS
+Optimizer = torch.optim.Optimizer
+SparseAdam = torch.optim.SparseAdam
+lr_scheduler = torch.optim.lr_scheduler
+swa_utils = torch.optim.swa_utils
+
+__all__ = [
+    "ASGD", "LAMB", "LARS", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "Adam8bit", "AdamW",
+    "AdamW8bit", "Adamax", "Adan", "ByRule", "Lion", "Lion8bit", "Muon", "NAdam", "Optimizer", "RAdam", "RMSprop",
+    "Rprop", "SGD8bit", "SparseAdam", "lr_scheduler", "swa_utils",
+]  # fmt: skip

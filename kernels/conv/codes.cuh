@@ -1,0 +1,195 @@
+#pragma once
+// codes      what convolutions of integers of 8 bits and of fp8 do between their sums and y, the same in every design.
+//
+//   s[o] = Σ (x - zero_x) (w - zero_w[o]), where what lies outside of x counts 0, plus bias[o] where that is int32
+//   y = s modulo 2^32,   r = act(scale_x scale_w[o] s + bias[o]),   or of r an integer: r / scale_y + zero_y, to nearest,
+//   ties to even, saturating;   of fp8 y = scale_y r, saturating where y is fp8, too
+//
+// R is double of integers: s is exact, the product of two scales, too, and one fused multiply-add gives the rest; and
+// float of fp8. An absent operand is a null pointer. P has what conv/window.cuh says, and scale_x, zero_x, scale_y,
+// zero_y: one number each; scale_w, zero_w with steps scale_step and zero_step, bias_whole: whether that is int32;
+// is_unsigned: a bit for each of x and w; `out`: what y is; w_sums: of each output Σ w, and `none`: 16 bytes of zero_x,
+// where there is a zero_x and tiles are of tensor cores.
+#include <baracuda/fp8_cast.cuh>
+#include "conv/tile.cuh"
+#include "gemm/byte_tile.cuh"
+#include "gemm/raster.cuh"
+
+namespace baracuda {
+
+// In a slice of x: zero points stand for elements that are not there.
+struct ZeroPoints {
+  template <class P, class T> static BARACUDA_D void copy(const P& p, T* to, const T* from, bool there) {
+    if (p.none == nullptr) cp_async_16_of(to, from, there ? 16 : 0);
+    else cp_async_16_of(to, there ? from : static_cast<const T*>(p.none), 16);
+  }
+};
+
+// A zero point, of x (side 0) or w (side 1).
+template <class P> BARACUDA_D int conv_zero(const P& p, const void* zeros, i64 at, int side) {
+  if (zeros == nullptr) return 0;
+  const u8 byte = static_cast<const u8*>(zeros)[at];
+  return p.is_unsigned >> side & 1 ? static_cast<int>(byte) : static_cast<int>(static_cast<i8>(byte));
+}
+
+template <class R> struct ConvCodes {
+  // Finishes outputs n … n + N - 1 of a group in a row, of which those before `left` exist.
+  template <class S, int N, class P>
+  static BARACUDA_D void put(const P& p, i64 group, i64 row, i64 n, i64 left, const Vec<S, N>& sum) {
+    const ConvOut out = static_cast<ConvOut>(p.out);
+    const i64 first = group * p.cols + n;
+    const auto place = [&](int k) {
+      return first + min<i64>(k, left - 1);
+    };  // of those that do not exist, the last one
+    Vec<S, N> s = sum;
+    if constexpr (is_same<R, double>) {
+      if (p.bias != nullptr && p.bias_whole) {
+#pragma unroll
+        for (int k = 0; k < N; ++k) s[k] += static_cast<const int*>(p.bias)[place(k) * p.bias_step];
+      }
+      if (out == ConvOut::i32) {
+        Vec<int, N> y;
+#pragma unroll
+        for (int k = 0; k < N; ++k) y[k] = static_cast<int>(s[k]);
+        return store_at(p, group, row, n, left, y);
+      }
+    }
+    const R scale = p.scale_x == nullptr ? R(1) : static_cast<R>(*static_cast<const float*>(p.scale_x));
+    Vec<R, N> x;
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      const R own = p.scale_w == nullptr
+                        ? scale
+                        : scale * static_cast<R>(static_cast<const float*>(p.scale_w)[place(k) * p.scale_step]);
+      const R bias = p.bias == nullptr || p.bias_whole
+                         ? R(0)
+                         : static_cast<R>(static_cast<const float*>(p.bias)[place(k) * p.bias_step]);
+      x[k] = math::fma(own, static_cast<R>(s[k]), bias);
+    }
+    if (p.activation != 0) {
+      with_activation<R, R>(p.activation, [&](const auto& act) {
+#pragma unroll
+        for (int k = 0; k < N; ++k) x[k] = act(x[k]);
+      });
+    }
+    const R by = p.scale_y == nullptr ? R(1) : static_cast<R>(*static_cast<const float*>(p.scale_y));
+    if constexpr (is_same<R, float>) {
+#pragma unroll
+      for (int k = 0; k < N; ++k) x[k] *= by;
+    }
+    if (out == ConvOut::f16) return store_at(p, group, row, n, left, cast_vec<f16>(x));
+    if (out == ConvOut::bf16) return store_at(p, group, row, n, left, cast_vec<bf16>(x));
+    if (out == ConvOut::f32) return store_at(p, group, row, n, left, cast_vec<float>(x));
+    if constexpr (is_same<R, double>) {
+      const bool is_signed = out == ConvOut::i8;
+      const double lowest = is_signed ? -128.0 : 0.0, highest = is_signed ? 127.0 : 255.0;
+      double zero = 0.0;
+      if (p.zero_y != nullptr) {
+        const u8 byte = *static_cast<const u8*>(p.zero_y);
+        zero = is_signed ? static_cast<double>(static_cast<i8>(byte)) : static_cast<double>(byte);
+      }
+      Vec<u8, N> y;
+#pragma unroll
+      for (int k = 0; k < N; ++k) {
+        const double code = math::rint(x[k] / by) + zero;
+        y[k] = static_cast<u8>(code != code ? 0
+                                            : static_cast<int>(code < lowest    ? lowest
+                                                               : code > highest ? highest
+                                                                                : code));
+      }
+      store_at(p, group, row, n, left, y);
+    } else {
+      if (out == ConvOut::e4m3) store_at(p, group, row, n, left, cast_vec<e4m3>(x));
+      else store_at(p, group, row, n, left, cast_vec<e5m2>(x));
+    }
+  }
+
+ private:
+  template <class U, int N, class P>
+  static BARACUDA_D void store_at(const P& p, i64 group, i64 row, i64 n, i64 left, const Vec<U, N>& y) {
+    const ConvRow place(p, row);
+    const i64* const step = p.y_steps[0];
+    U* const to = static_cast<U*>(p.y) + place.offset(step) + group * step[1] + n * step[2];
+    if (p.wide & 1) store_vec<U, N, true>(to, y, left);
+    else store_strided(to, step[2], y, left);
+  }
+};
+
+// Finishes eight sums of integers of tensor cores, which had zero points for what lies outside.
+template <class P>
+BARACUDA_D void conv_integers_put(const P& p, i64 group, i64 m, i64 n, i64 left, const Vec<int, 8>& sum) {
+  const i64 zero = conv_zero(p, p.none == nullptr ? nullptr : p.zero_x, 0, 0);
+  Vec<i64, 8> whole;
+#pragma unroll
+  for (int k = 0; k < 8; ++k) {
+    whole[k] = sum[k];
+    if (zero != 0) whole[k] -= zero * static_cast<const int*>(p.w_sums)[group * p.cols + n + min<i64>(k, left - 1)];
+  }
+  ConvCodes<double>::put(p, group, m, n, left, whole);
+}
+
+// The sums of a tile by tensor cores, with an instruction MMA: gemm/byte_tile.cuh, whose rows are windows here.
+template <class MMA, int SIZE> struct ConvBytes : gemm::ByteTile<MMA, SIZE> {
+  using Base = gemm::ByteTile<MMA, SIZE>;
+  using Rows = WindowRows<u8, SIZE, Base::depth, Base::threads, ZeroPoints>;
+
+  // Calls multiply(slice) for the slices of k, in their order. On return the ring is free.
+  template <class P, class Multiply>
+  static BARACUDA_D void each(u8* ring, const P& p, const Raster& task, const Multiply& multiply) {
+    const i64 terms = p.taps * p.channels;
+    Rows a(p, task.batch, task.m * SIZE);
+    const u8* const w = static_cast<const u8*>(p.w) + task.batch * p.w_steps[0];
+    typename Base::Operand b(w, p.w_steps[1], 1, task.n * SIZE, p.cols, true);
+    typename Base::Slice slice(ring);
+    for_slices<Base::stages>(
+        static_cast<int>(div_up(terms, static_cast<i64>(Base::depth))),
+        [&](int stage, int s) {
+          const i64 left = terms - static_cast<i64>(s) * Base::depth;
+          a.copy(ring + stage * Base::stage_bytes, 0);
+          b.copy(ring + stage * Base::stage_bytes + Base::operand, left);
+        },
+        [&](int stage, int) {
+          slice.offset = static_cast<u32>(stage * Base::stage_bytes);
+          multiply(slice);
+        });
+  }
+
+  // Calls finish(row, output, outputs that are left, sums) for what the tile has of a group.
+  template <class P, class S, class Finish>
+  static BARACUDA_D void out(u8* ring, const P& p, const Raster& task, const S& acc, const Finish& finish) {
+    Base::put(ring, acc, [&](int row, int col, const auto& sum) {
+      const i64 m = task.m * SIZE + row, n = task.n * SIZE + col;
+      if (m < p.rows && n < p.cols) finish(m, n, p.cols - n, sum);
+    });
+  }
+};
+
+// A thread for each output, in any strides: a sum of A, to which add(sum, x, w, zero_x, zero_w) adds a product.
+template <class R, class A, class TX, class TW, class P, class Add>
+BARACUDA_D void conv_codes_each(const P& p, const Add& add) {
+  const i64 index = thread_index(), outputs = p.groups * p.cols;
+  if (index >= p.rows * outputs) return;
+  u64 rest, n;
+  const i64 quotient =
+      static_cast<i64>(divmod(static_cast<u64>(index), static_cast<u64>(p.channels_inner ? outputs : p.rows), rest));
+  const i64 m = p.channels_inner ? quotient : static_cast<i64>(rest);
+  const i64 output = p.channels_inner ? static_cast<i64>(rest) : quotient;
+  const i64 group = static_cast<i64>(divmod(static_cast<u64>(output), static_cast<u64>(p.cols), n));
+  const ConvRow row(p, m);
+  const TX* const x = static_cast<const TX*>(p.x) + row.batch * p.x_steps[0] + group * p.x_steps[1];
+  const TW* const w =
+      static_cast<const TW*>(p.w) + p.w_start + group * p.w_steps[0] + static_cast<i64>(n) * p.w_steps[1];
+  const int zero_x = conv_zero(p, p.zero_x, 0, 0), zero_w = conv_zero(p, p.zero_w, output * p.zero_step, 1);
+  A sum = A(0);
+  ConvTap tap(p, 0);
+  for (i64 t = 0; t < p.taps; ++t, tap.next(p)) {
+    i64 offset;
+    if (!conv_find(p, row, tap, offset)) continue;
+    const TW* const filter = w + tap.offset(p.w_steps);
+    for (i64 c = 0; c < p.channels; ++c)
+      add(sum, x[offset + c * p.x_steps[2]], filter[c * p.w_steps[2]], zero_x, zero_w);
+  }
+  ConvCodes<R>::put(p, group, m, static_cast<i64>(n), 1, Vec<A, 1>{{sum}});
+}
+
+}  // namespace baracuda

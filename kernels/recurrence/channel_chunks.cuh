@@ -1,0 +1,90 @@
+#pragma once
+// channel_chunks    chunks of 64 steps whose decays are of every channel: their sums, and operands times their exp.
+#include "recurrence/chunk_products.cuh"
+
+namespace baracuda {
+namespace recurrence {
+namespace chunked {
+
+// logs[64][DK]: sums of logs of decays from the chunk's first step on, of pieces of steps and then of pieces. All threads
+// of the block call it; the caller synchronises.
+template <int DK, class P>
+BARACUDA_D void sum_channels(float* logs, const P& p, i64 batch, i64 start, i64 head, int steps) {
+  constexpr int pieces = crew / DK, length = chunk / pieces;
+  const int d = static_cast<int>(threadIdx.x) % DK, piece = static_cast<int>(threadIdx.x) / DK;
+  const float* const from = row_at<float>(p.g_channel, p.stride[3], batch, start, head) + d;
+  float sum = 0.0f, before = 0.0f;
+#pragma unroll 8
+  for (int i = 0; i < length; ++i) {
+    const int step = piece * length + i;
+    if (d < p.d_k && step < steps) sum += math::maximum(from[step * p.stride[3][1]], least_log);
+    logs[step * DK + d] = sum;
+  }
+  __syncthreads();
+#pragma unroll
+  for (int n = 0; n < pieces - 1; ++n) {
+    if (n < piece) before += logs[((n + 1) * length - 1) * DK + d];
+  }
+  __syncthreads();
+#pragma unroll 8
+  for (int i = 0; i < length; ++i) logs[(piece * length + i) * DK + d] += before;
+}
+
+// to[row][d] = from[row][d] factor(row, d) for rows first ... end - 1 of tiles of DK channels. All threads call it.
+template <int DK, class T, class F>
+BARACUDA_D void scale_channels(T* to, const T* from, int first, int end, F&& factor) {
+  constexpr int pieces = DK / 8;
+  for (int i = first * pieces + static_cast<int>(threadIdx.x); i < end * pieces; i += crew) {
+    const int row = i / pieces, piece = i % pieces, at = tile::at<DK>(row, piece);
+    auto x = load<8>(from + at);
+#pragma unroll
+    for (int e = 0; e < 8; ++e) x[e] = from_acc<T>(to_acc(x[e]) * factor(row, 8 * piece + e));
+    store(to + at, x);
+  }
+}
+
+// put(i, j, x[i] k[j] with their decays) for j <= i: products of x_log(i, d) - logs[j][d]. Between blocks of 16 steps
+// the decay is a product of exp(x_log(i) - R) and exp(R - logs[j]), R being the logs at the end of the block before i's, of
+// which neither is more than 1; within a block it is within(i, j, d), in float32. scaled: [64][DK] to work in.
+template <int DK, class T, class Log, class Within, class Put>
+BARACUDA_D void decayed_products(T* scaled, const T* x, const T* keys, const float* logs, const float* of_x,
+                                 const float* of_key, Log&& x_log, Within&& within, Put&& put) {
+  constexpr int block = 16;
+  const int warp = static_cast<int>(threadIdx.x) / warp_size;
+  // A warp has every eighth pair (i, j) within a block, and its lanes share d.
+#pragma unroll 1
+  for (int pair = warp; pair < chunk * block; pair += crew / warp_size) {
+    const int i = pair / block, j = i / block * block + pair % block;
+    if (j > i) continue;
+    float sum = 0.0f;
+#pragma unroll
+    for (int d = lane_id(); d < DK; d += warp_size)
+      sum = math::fma(element_of<DK>(x, i, d) * element_of<DK>(keys, j, d), within(i, j, d), sum);
+#pragma unroll
+    for (int lane = 1; lane < warp_size; lane *= 2) sum += __shfl_xor_sync(full_warp, sum, lane);
+    if (lane_id() == 0) put(i, j, sum * (of_x[i] * of_key[j]));
+  }
+  // Between blocks, a block of rows at a time; a warp has 16 columns.
+#pragma unroll 1
+  for (int first = block; first < chunk; first += block) {
+    const float* const reference = logs + (first - 1) * DK;
+    __syncthreads();  // all have read the block before
+    scale_channels<DK>(scaled, keys, 0, first,
+                       [&](int j, int d) { return of_key[j] * math::exp(reference[d] - logs[j * DK + d]); });
+    scale_channels<DK>(scaled, x, first, first + block,
+                       [&](int i, int d) { return of_x[i] * math::exp(x_log(i, d) - reference[d]); });
+    __syncthreads();
+    if (warp * block < first) {
+      float s[2][4];
+      clear(s);
+      multiply<T, DK>(s, tile::Reader<DK, false>(scaled + first * DK),
+                      tile::Reader<DK, true>(scaled + warp * block * DK));
+      each(s, first, warp * block, [&](float& y, int i, int j) { put(i, j, y); });
+    }
+  }
+  __syncthreads();
+}
+
+}  // namespace chunked
+}  // namespace recurrence
+}  // namespace baracuda

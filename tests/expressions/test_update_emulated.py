@@ -1,0 +1,141 @@
+"""The kernel of updates on the emulator: every way of storing a list, strides, tails, several launches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import baracuda_py as bc
+from baracuda_py.expressions.update_plan import CHUNK, capacity_of, update_plan_of
+from baracuda_py.expressions.update_shape import UpdateShape
+from baracuda_py.testing import emulated_device
+from baracuda_py.testing.emulator import emulating
+from baracuda_py.testing.recording import pointer_view
+
+SHAPES = ((3, 5), (), (0, 2), (257,), (2, 9), (1,))
+BF16 = ml_dtypes.bfloat16
+
+
+def lists(names: str, dtypes: Mapping[str, Any], shapes: Any = SHAPES, seed: int = 0) -> dict[str, list[np.ndarray]]:
+    rng = np.random.default_rng(seed)
+    return {n: [np.asarray(rng.standard_normal(s)).astype(dtypes.get(n, np.float32)) for s in shapes] for n in names}
+
+
+def on_emulator(rule: Any, given: dict[str, list[np.ndarray]], singles: tuple[str, ...] = (), **numbers: Any) -> None:
+    """The rule's kernel, in place."""
+    words = {n: type(numbers[n]) for n in rule.inputs if n in numbers}
+    found: UpdateShape = rule.plan(**words).shape
+    shape = UpdateShape(found.formula, found.roles, found.stochastic, found.coded, singles)
+    plan = update_plan_of(shape)
+    first, *rest = shape.lists
+    elements = {f"{n}_element": str(given[n][0].dtype) for n in rest}
+    desc = plan.descriptor(
+        shapes=[x.shape for x in given[shape.whole[0]]], element=str(given[first][0].dtype), **elements
+    )
+    with emulating(1):
+        chosen = plan.select(desc, device=emulated_device(9.0))
+        chosen(**{n: [pointer_view(x) for x in one] for n, one in given.items()}, **numbers)
+
+
+def both(rule: Any, given: dict[str, list[np.ndarray]], **numbers: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What NumPy's backend and the kernel make of copies."""
+    host, device = ({n: [x.copy(order="K") for x in one] for n, one in given.items()} for _ in range(2))
+    rule(**host, **numbers)
+    on_emulator(rule, device, **numbers)
+    return host, device
+
+
+def test_strides_and_tails() -> None:
+    rule = bc.optimizer("m = b * m + g; p = p - lr * m; copy = p", b=0.5)
+    given = lists("pgm", {}, ((4, 6), (7, 3), (33,), (5,))) | lists(
+        ["copy"], {"copy": BF16}, ((4, 6), (7, 3), (33,), (5,))
+    )
+    given["p"][0] = np.asfortranarray(given["p"][0])
+    given["g"][1] = np.repeat(given["g"][1], 2, axis=0)[::2]
+    given["m"][2] = np.concatenate([np.zeros(1, np.float32), given["m"][2]])[1:]
+    given["p"][3] = given["p"][3][::-1]
+    want = {n: [x.copy() for x in one] for n, one in given.items()}
+    rule(**want, lr=0.25)
+    on_emulator(rule, given, b=0.5, lr=0.25)
+    for n in ("p", "m", "copy"):
+        for a, b in zip(given[n], want[n], strict=True):
+            np.testing.assert_allclose(a.astype(float), b.astype(float), rtol=1e-6, atol=1e-7)
+
+
+def test_long_lists_and_chunks() -> None:
+    rule = bc.optimizer("p = p - lr * g")
+    shapes = [(CHUNK + 5,), *[(3,)] * (capacity_of(rule.plan(lr=float).shape) + 2)]
+    host, device = both(rule, lists("pg", {}, shapes), lr=0.5)
+    for a, b in zip(host["p"], device["p"], strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("found_inf", [1.0, float("nan"), float("inf")])
+def test_found_inf_writes_nothing(found_inf: float) -> None:
+    rule = bc.optimizer("lion")
+    given = lists("pgm", {})
+    numbers = {"lr": 0.1, "b1": 0.9, "b2": 0.99, "weight_decay": 0.1, "found_inf": found_inf}
+    host, device = both(rule, given, **numbers)
+    for made in (host, device):
+        for n in "pm":
+            assert all(np.array_equal(a, b) for a, b in zip(made[n], given[n], strict=True))
+
+
+@pytest.mark.parametrize("dtype", [BF16, np.float16])
+@pytest.mark.parametrize("dense", [True, False])
+def test_rounding_at_random_has_the_draws_of_numpy(dtype: Any, dense: bool) -> None:
+    """Products of few digits are exact, so that both round the same numbers."""
+    rule = bc.optimizer("p = p + lr * g", stochastic="p")
+    given = lists("pg", dict.fromkeys("pg", dtype), SHAPES)
+    for n in "pg":
+        given[n] = [np.asarray(np.round(x.astype(float) * 8)).astype(dtype) for x in given[n]]
+    if not dense:
+        given["p"][0] = np.asfortranarray(given["p"][0])
+        given["g"][3] = np.repeat(given["g"][3], 2)[::2]
+    for number in ({"seed": 3}, {"seed": -1, "offset": 2**40 + 1}):
+        host, device = both(rule, given, lr=2.0**-9, **number)
+        for a, b, old in zip(host["p"], device["p"], given["p"], strict=True):
+            np.testing.assert_array_equal(a.view(np.uint16), b.view(np.uint16))
+            assert old.size < 100 or not np.array_equal(a, old)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, BF16])
+def test_codes_of_8_bits(dtype: Any) -> None:
+    rule = bc.optimizer("adamw", states8bit={"m": "signed", "v": "unsigned"})
+    shapes = ((3, 5), (), (0, 2), (513,), (30, 20))
+    given = lists("pg", dict.fromkeys("pg", dtype), shapes)
+    for n in "mv":
+        given[n] = [np.zeros(s, np.uint8) for s in shapes]
+        given[f"{n}_scale"] = [np.zeros(-(-x.size // 256), np.float32) for x in given[n]]
+    numbers = {**rule.defaults, "t": 1}
+    for t in (1, 2):
+        numbers["t"] = t
+        host, device = both(rule, given, **numbers)
+        for a, b in zip(host["p"], device["p"], strict=True):
+            np.testing.assert_allclose(a.astype(float), b.astype(float), rtol=1e-5 if dtype is np.float32 else 8e-3)
+        for n in ("m_scale", "v_scale"):
+            for a, b in zip(host[n], device[n], strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-6)
+        for n in "mv":
+            whole = [np.concatenate([x.reshape(-1) for x in made[n]]).astype(int) for made in (host, device)]
+            assert np.max(np.abs(whole[0] - whole[1])) <= 1 and np.mean(whole[0] != whole[1]) < 0.01
+        given = host
+
+
+def test_numbers_of_a_tensor() -> None:
+    rule = bc.optimizer("p = p - trust * g")
+    shapes = ((3, 5), (4,), (2, 6))
+    given = lists("pg", {}, shapes)
+    given["p"][2] = np.asfortranarray(given["p"][2])
+    given["trust"] = [np.asarray(x, np.float32) for x in (0.5, -1.0, 2.0)]
+    want = [p - t * g for p, g, t in zip(given["p"], given["g"], given["trust"], strict=True)]
+    host = [p.copy() for p in given["p"]]
+    rule(host, given["g"], trust=given["trust"])
+    on_emulator(rule, given, singles=("trust",))
+    for a, b, c in zip(given["p"], host, want, strict=True):
+        np.testing.assert_allclose(a, c, rtol=1e-6)
+        np.testing.assert_array_equal(a, b)

@@ -1,0 +1,67 @@
+"""Gradient transformations under jit, against optax's of the same names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from baracuda_py import InvalidProblemError
+
+jax = pytest.importorskip("jax")
+optax = pytest.importorskip("optax")
+import jax.numpy as jnp  # noqa: E402
+
+from baracuda_py.jax import optim  # noqa: E402
+
+
+def walked(transformation: Any, dtype: Any = jnp.float32, steps: int = 4) -> Any:
+    params = {"a": jnp.ones((3, 4), dtype), "b": [jnp.arange(5.0, dtype=dtype), jnp.zeros((), dtype)]}
+    state, update = transformation.init(params), jax.jit(transformation.update)
+    rng = np.random.default_rng(0)
+    for _ in range(steps):
+        grads = jax.tree.map(lambda x: jnp.asarray(rng.standard_normal(x.shape), x.dtype), params)
+        updates, state = update(grads, state, params)
+        params = optax.apply_updates(params, updates)
+    return params
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("sgd", {}), ("sgd", {"momentum": 0.9}), ("sgd", {"momentum": 0.9, "nesterov": True}), ("adam", {"b1": 0.8}),
+        ("adam", {"eps_root": 1e-4}), ("adamw", {"weight_decay": 0.1}), ("lion", {"weight_decay": 0.1}),
+        ("adagrad", {}), ("rmsprop", {"decay": 0.8}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_steps_are_those_of_optax(name: str, given: dict[str, Any]) -> None:
+    ours, theirs = (
+        walked(optax.chain(optax.clip_by_global_norm(1.0), getattr(m, name)(0.1, **given))) for m in (optim, optax)
+    )
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=5e-6)
+
+
+def test_schedules_and_rates_that_are_arrays() -> None:
+    schedule = optax.linear_schedule(0.1, 0.01, 5)
+    for a, b in zip(*(jax.tree.leaves(walked(m.sgd(schedule))) for m in (optim, optax)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+    for a, b in zip(*(jax.tree.leaves(walked(optim.sgd(lr))) for lr in (0.5, jnp.float32(0.5))), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def test_moments_of_16_bit_parameters_are_float32() -> None:
+    made = optim.adamw(1e-2)
+    assert {x.dtype for x in jax.tree.leaves(made.init({"w": jnp.ones(3, jnp.bfloat16)}).trees)} == {
+        jnp.dtype("float32")
+    }
+    assert all(x.dtype == jnp.bfloat16 for x in jax.tree.leaves(walked(made, jnp.bfloat16, 2)))
+
+
+def test_what_is_refused() -> None:
+    made = optim.adamw(0.1)
+    params = {"w": jnp.ones(3)}
+    with pytest.raises(InvalidProblemError, match="params must be given"):
+        made.update(params, made.init(params))
