@@ -31,6 +31,7 @@ from .onnx_attention import attention
 from .onnx_binary import BINARY
 from .onnx_cast import cast
 from .onnx_families import FAMILIES, UNMAPPED
+from .onnx_images import IMAGES
 from .onnx_indexing import INDEXING
 from .onnx_layout import LAYOUT
 from .onnx_node import Node, NotCovered, element, need
@@ -69,6 +70,7 @@ OPS |= {
     **ROWS,
     **LAYOUT,
     **INDEXING,
+    **IMAGES,
     **SORTS,
     **QUANTIZE,
     "Cast": cast,

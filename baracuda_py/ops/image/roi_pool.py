@@ -94,7 +94,7 @@ def pooled_of(desc: Any, rois: Any) -> Iterator[tuple[int, int, list[tuple[int, 
             start, size = int(low), max(int(high - low) + desc.closed, 1)
             ends = [(start + i * size // bins, start - (-(i + 1) * size // bins)) for i in range(bins)]
             axes.append([(min(max(a, 0), limit), min(max(b, 0), limit)) for a, b in ends])
-        yield r, int(image), *axes
+        yield r, int(image), axes[0], axes[1]
 
 
 def reference(desc: RoiPoolDescriptor, *, x: Any, rois: Any, wanted: set[str]) -> Mapping[str, Any]:
