@@ -183,7 +183,7 @@ class RoiPoolPlan(Plan):
     variants = (
         Variant(
             "planes", _geometry, source="image/roi_pool.cu", elements=FLOATS,
-            kernels=planes_kernels("roi_pool<{T}, {N}, {TOGETHER}>", PARAMS),
+            kernels=planes_kernels("roi_pool<{T}, {N}, {TOGETHER}>", PARAMS), may_spill=True,
             guarantee=Guarantee(Exact(), batch_invariant=True),
         ),
     )  # fmt: skip
