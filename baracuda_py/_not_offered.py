@@ -137,6 +137,11 @@ LIMITED: dict[str, Row] = {  # functions that are here and do not take this, or 
         "torch.fft", "16-bit numbers are transformed in shared memory, one axis",
         'give `cast(x, "float32")`, or `rfft` and then `fft` of the other axes',
     ),
+    "batch_paged_decode(pos_encoding_mode=\"ROPE_LLAMA\")": Row(
+        "flashinfer", "every step would rotate every key again, a sine and a cosine for each pair that it reads, in "
+        "kernels whose keys go from memory to the tensor cores as they are",
+        "`qk_norm_rope_append` with norm=False rotates queries and keys once, in the launch that writes the cache",
+    ),
     "select(x, dim, index)": Row("torch", "`select` is numpy.select here", "call `index_in_dim`"),
     "resize(image, …)": Row("jax.image", "`resize` is numpy.resize here", "call `resize_image` or `interpolate`"),
     "norm(matrix)": Row(
