@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from importlib import import_module
 from typing import Any
-
-from ._not_offered import NOT_OFFERED
 
 _ALIKE = 0.75  # among so many names, some are a little like any word
 
@@ -22,7 +21,8 @@ class AbsentName(AttributeError):
         said = super().__str__()
         if self.word.startswith("_"):
             return said
-        if row := NOT_OFFERED.get(self.word):
+        table = import_module(f"{__package__}._not_offered")  # read with the error: importing the package is light
+        if row := table.NOT_OFFERED.get(self.word):
             return f"{said}; {row.words(self.word)} (docs/not-offered.md)"
         if found := get_close_matches(self.word, self.known, 3, _ALIKE):
             return f"{said}; did you mean {' or '.join(found)}?"
