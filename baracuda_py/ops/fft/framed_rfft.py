@@ -158,9 +158,9 @@ def _in_shared_memory(p: Problem) -> Geometry | str:
 
 def in_torch(torch: Any, desc: FramedRfftDescriptor, *, x: Any, window: Any) -> Any:
     """Padding by places, frames, the window and torch.fft.rfft."""
-    at, held = (torch.as_tensor(one, device=x.device) for one in places(desc))
-    if not desc.shape[-1]:
+    if not x.numel():
         return NotImplemented
+    at, held = (torch.as_tensor(one, device=x.device) for one in places(desc))
     left = (desc.n_fft - desc.win_length) // 2
     taps = x.new_ones(desc.win_length) if window is None else window
     taps = torch.nn.functional.pad(taps, (left, desc.n_fft - desc.win_length - left))
