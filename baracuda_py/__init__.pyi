@@ -334,6 +334,9 @@ from .ops.fft.fft import FftPlan as FftPlan
 from .ops.fft.fft_backward import FftBackwardArgs as FftBackwardArgs
 from .ops.fft.fft_backward import FftBackwardDescriptor as _FftBackwardDescriptor
 from .ops.fft.fft_backward import FftBackwardPlan as FftBackwardPlan
+from .ops.fft.framed_rfft import FramedRfftArgs as FramedRfftArgs
+from .ops.fft.framed_rfft import FramedRfftDescriptor as _FramedRfftDescriptor
+from .ops.fft.framed_rfft import FramedRfftPlan as FramedRfftPlan
 from .ops.fft.irfft import IrfftArgs as IrfftArgs
 from .ops.fft.irfft import IrfftDescriptor as _IrfftDescriptor
 from .ops.fft.irfft import IrfftPlan as IrfftPlan
@@ -3393,6 +3396,9 @@ class FftBackwardDescriptor(_FftBackwardDescriptor):
 class FftDescriptor(_FftDescriptor):
     """x and y have shape `shape`; the axes named are transformed, inverse: with the exponent's other sign."""
     def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex | Sequence[SupportsIndex] | None, inverse: bool = False, norm: Literal['backward', 'ortho', 'forward'] = 'backward', element: DType) -> None: ...
+class FramedRfftDescriptor(_FramedRfftDescriptor):
+    """x has shape `shape`, the last axis being time; y [..., frames, n_fft // 2 + 1]."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], n_fft: SupportsIndex, hop_length: SupportsIndex, win_length: SupportsIndex, padding: SupportsIndex = 0, pad_mode: Literal['constant', 'reflect', 'replicate', 'circular'] = 'reflect', result: Literal['complex', 'magnitude', 'power'] = 'complex', norm: Literal['backward', 'ortho', 'forward'] = 'backward', element: DType) -> None: ...
 class HalfDescriptor(_HalfDescriptor):
     """A real array of shape `shape` and half of its transform over the axes named, the last of which is halved."""
     def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex | Sequence[SupportsIndex] | None, norm: Literal['backward', 'ortho', 'forward'] = 'backward', element: DType) -> None: ...
