@@ -334,6 +334,9 @@ from .ops.fft.fft import FftPlan as FftPlan
 from .ops.fft.fft_backward import FftBackwardArgs as FftBackwardArgs
 from .ops.fft.fft_backward import FftBackwardDescriptor as _FftBackwardDescriptor
 from .ops.fft.fft_backward import FftBackwardPlan as FftBackwardPlan
+from .ops.fft.framed_rfft import FramedRfftArgs as FramedRfftArgs
+from .ops.fft.framed_rfft import FramedRfftDescriptor as _FramedRfftDescriptor
+from .ops.fft.framed_rfft import FramedRfftPlan as FramedRfftPlan
 from .ops.fft.irfft import IrfftArgs as IrfftArgs
 from .ops.fft.irfft import IrfftDescriptor as _IrfftDescriptor
 from .ops.fft.irfft import IrfftPlan as IrfftPlan
@@ -418,6 +421,12 @@ from .ops.image.interpolate_backward import InterpolateBackwardPlan as Interpola
 from .ops.image.nms import NmsArgs as NmsArgs
 from .ops.image.nms import NmsDescriptor as _NmsDescriptor
 from .ops.image.nms import NmsPlan as NmsPlan
+from .ops.image.ps_roi_pool import PsRoiPoolArgs as PsRoiPoolArgs
+from .ops.image.ps_roi_pool import PsRoiPoolDescriptor as _PsRoiPoolDescriptor
+from .ops.image.ps_roi_pool import PsRoiPoolPlan as PsRoiPoolPlan
+from .ops.image.ps_roi_pool_backward import PsRoiPoolBackwardArgs as PsRoiPoolBackwardArgs
+from .ops.image.ps_roi_pool_backward import PsRoiPoolBackwardDescriptor as _PsRoiPoolBackwardDescriptor
+from .ops.image.ps_roi_pool_backward import PsRoiPoolBackwardPlan as PsRoiPoolBackwardPlan
 from .ops.image.resample import InterpolateKind as InterpolateKind
 from .ops.image.roi_align import RoiAlignArgs as RoiAlignArgs
 from .ops.image.roi_align import RoiAlignDescriptor as _RoiAlignDescriptor
@@ -425,6 +434,15 @@ from .ops.image.roi_align import RoiAlignPlan as RoiAlignPlan
 from .ops.image.roi_align_backward import RoiAlignBackwardArgs as RoiAlignBackwardArgs
 from .ops.image.roi_align_backward import RoiAlignBackwardDescriptor as _RoiAlignBackwardDescriptor
 from .ops.image.roi_align_backward import RoiAlignBackwardPlan as RoiAlignBackwardPlan
+from .ops.image.roi_pool import RoiPoolArgs as RoiPoolArgs
+from .ops.image.roi_pool import RoiPoolDescriptor as _RoiPoolDescriptor
+from .ops.image.roi_pool import RoiPoolPlan as RoiPoolPlan
+from .ops.image.roi_pool_backward import RoiPoolBackwardArgs as RoiPoolBackwardArgs
+from .ops.image.roi_pool_backward import RoiPoolBackwardDescriptor as _RoiPoolBackwardDescriptor
+from .ops.image.roi_pool_backward import RoiPoolBackwardPlan as RoiPoolBackwardPlan
+from .ops.image.soft_nms import SoftNmsArgs as SoftNmsArgs
+from .ops.image.soft_nms import SoftNmsDescriptor as _SoftNmsDescriptor
+from .ops.image.soft_nms import SoftNmsPlan as SoftNmsPlan
 # ops.indexing
 from .ops.indexing.block_diag import BlockDiagArgs as BlockDiagArgs
 from .ops.indexing.block_diag import BlockDiagBackwardArgs as BlockDiagBackwardArgs
@@ -3378,6 +3396,9 @@ class FftBackwardDescriptor(_FftBackwardDescriptor):
 class FftDescriptor(_FftDescriptor):
     """x and y have shape `shape`; the axes named are transformed, inverse: with the exponent's other sign."""
     def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex | Sequence[SupportsIndex] | None, inverse: bool = False, norm: Literal['backward', 'ortho', 'forward'] = 'backward', element: DType) -> None: ...
+class FramedRfftDescriptor(_FramedRfftDescriptor):
+    """x has shape `shape`, the last axis being time; y [..., frames, n_fft // 2 + 1]."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], n_fft: SupportsIndex, hop_length: SupportsIndex, win_length: SupportsIndex, padding: SupportsIndex = 0, pad_mode: Literal['constant', 'reflect', 'replicate', 'circular'] = 'reflect', result: Literal['complex', 'magnitude', 'power'] = 'complex', norm: Literal['backward', 'ortho', 'forward'] = 'backward', element: DType) -> None: ...
 class HalfDescriptor(_HalfDescriptor):
     """A real array of shape `shape` and half of its transform over the axes named, the last of which is halved."""
     def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], axis: SupportsIndex | Sequence[SupportsIndex] | None, norm: Literal['backward', 'ortho', 'forward'] = 'backward', element: DType) -> None: ...
@@ -3715,12 +3736,27 @@ class InterpolateDescriptor(_InterpolateDescriptor):
 class NmsDescriptor(_NmsDescriptor):
     """boxes are [boxes_count, 4] (x1, y1, x2, y2), order [places], groups [boxes_count]."""
     def __init__(self, *, boxes_count: SupportsIndex, places: SupportsIndex, element: DType) -> None: ...
+class PsRoiPoolBackwardDescriptor(_PsRoiPoolBackwardDescriptor):
+    """The forward's fields."""
+    def __init__(self, *, batch: SupportsIndex, channels: SupportsIndex, height: SupportsIndex, width: SupportsIndex, regions: SupportsIndex, output_size: SupportsIndex | Sequence[SupportsIndex], spatial_scale: SupportsFloat = 1.0, element: DType) -> None: ...
+class PsRoiPoolDescriptor(_PsRoiPoolDescriptor):
+    """x is [batch, channels, height, width], rois [regions, 5], y [regions, out_channels, *output_size]."""
+    def __init__(self, *, batch: SupportsIndex, channels: SupportsIndex, height: SupportsIndex, width: SupportsIndex, regions: SupportsIndex, output_size: SupportsIndex | Sequence[SupportsIndex], spatial_scale: SupportsFloat = 1.0, element: DType) -> None: ...
 class RoiAlignBackwardDescriptor(_RoiAlignBackwardDescriptor):
     """The forward's fields."""
     def __init__(self, *, batch: SupportsIndex, channels: SupportsIndex, height: SupportsIndex, width: SupportsIndex, regions: SupportsIndex, output_size: SupportsIndex | Sequence[SupportsIndex], spatial_scale: SupportsFloat = 1.0, sampling_ratio: SupportsIndex = 0, aligned: bool = False, position_sensitive: bool = False, element: DType) -> None: ...
 class RoiAlignDescriptor(_RoiAlignDescriptor):
     """x is [batch, channels, height, width], rois [regions, 5], y [regions, out_channels, *output_size]."""
     def __init__(self, *, batch: SupportsIndex, channels: SupportsIndex, height: SupportsIndex, width: SupportsIndex, regions: SupportsIndex, output_size: SupportsIndex | Sequence[SupportsIndex], spatial_scale: SupportsFloat = 1.0, sampling_ratio: SupportsIndex = 0, aligned: bool = False, position_sensitive: bool = False, element: DType) -> None: ...
+class RoiPoolBackwardDescriptor(_RoiPoolBackwardDescriptor):
+    """The forward's fields."""
+    def __init__(self, *, batch: SupportsIndex, channels: SupportsIndex, height: SupportsIndex, width: SupportsIndex, regions: SupportsIndex, output_size: SupportsIndex | Sequence[SupportsIndex], spatial_scale: SupportsFloat = 1.0, element: DType) -> None: ...
+class RoiPoolDescriptor(_RoiPoolDescriptor):
+    """x is [batch, channels, height, width], rois [regions, 5], y and argmax [regions, channels, *output_size]."""
+    def __init__(self, *, batch: SupportsIndex, channels: SupportsIndex, height: SupportsIndex, width: SupportsIndex, regions: SupportsIndex, output_size: SupportsIndex | Sequence[SupportsIndex], spatial_scale: SupportsFloat = 1.0, element: DType) -> None: ...
+class SoftNmsDescriptor(_SoftNmsDescriptor):
+    """boxes are [boxes_count, 4] (x1, y1, x2, y2), scores and groups [boxes_count]."""
+    def __init__(self, *, boxes_count: SupportsIndex, method: Literal['linear', 'gaussian'] = 'linear', element: DType) -> None: ...
 def affine_grid(theta: Array, size: Any, align_corners: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The grid of `grid_sample` that an affine map makes (torch.nn.functional.affine_grid)."""
 def affine_grid_generator(theta: Array, size: Any, align_corners: bool, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3797,6 +3833,12 @@ def opening(x: Array, kernel_size: int | Sequence[int], *, out: Out = None, stre
     """`erosion`, then `dilation`: what is smaller than the kernel vanishes (kornia.morphology.opening)."""
 def ps_roi_align(x: Array, boxes: Any, output_size: int | Sequence[int], spatial_scale: float = 1.0, sampling_ratio: int = -1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`roi_align` whose bins read channels of their own (torchvision.ops.ps_roi_align): [K, C / bins, *output_size]."""
+def ps_roi_pool(x: Array, boxes: Any, output_size: int | Sequence[int], spatial_scale: float = 1.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Means of the bins of regions, each of channels of its own (torchvision.ops.ps_roi_pool); see `PsRoiPoolPlan`."""
+def ps_roi_pool_backward(dy: A, rois: Array, *, batch: int = ..., channels: int = ..., height: int = ..., width: int = ..., regions: int = ..., output_size: int | Sequence[int] = ..., spatial_scale: float = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
+    """dx[n, channel of bin (i, j), y, x] = Σ over the regions of image n, in order, of dy over the bin's places."""
+def ps_roi_pooled(x: A, rois: Array, *, batch: int = ..., channels: int = ..., height: int = ..., width: int = ..., regions: int = ..., output_size: int | Sequence[int] = ..., spatial_scale: float = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
+    """y[k, c, i, j] = the mean of x[image of k, (c · rows + i) · columns + j] in bin (i, j) of region k."""
 def remap(x: Array, map_x: Array, map_y: Array, mode: str = 'bilinear', padding_mode: str = 'zeros', *, align_corners: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Images at places that two maps tell (cv2.remap): y[n, c, i, j] = x[n, c] at column map_x[n, i, j], row map_y."""
 def resize_image(x: Array, shape: int | Sequence[int], method: str, antialias: bool = True, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3815,12 +3857,23 @@ def roi_align_backward(dy: A, rois: Array, *, batch: int = ..., channels: int = 
     """dx[n, c, y, x] = Σ over the regions of image n, in their order, and their bins, of their weight there · dy."""
 def roi_aligned(x: A, rois: Array, *, batch: int = ..., channels: int = ..., height: int = ..., width: int = ..., regions: int = ..., output_size: int | Sequence[int] = ..., spatial_scale: float = 1.0, sampling_ratio: int = 0, aligned: bool = False, position_sensitive: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """y[k, c, i, j] = the mean of x[image of k, c] at the samples of bin (i, j) of region k, bilinearly between places."""
+def roi_pool(x: Array, boxes: Any, output_size: int | Sequence[int], spatial_scale: float = 1.0, *, return_argmax: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The largest element of each bin of regions of images (torchvision.ops.roi_pool); see `RoiPoolPlan`."""
+def roi_pool_backward(dy: A, rois: Array, argmax: Array, *, batch: int = ..., channels: int = ..., height: int = ..., width: int = ..., regions: int = ..., output_size: int | Sequence[int] = ..., spatial_scale: float = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
+    """dx[n, c, y, x] = Σ over the regions of image n and their bins, in order, whose argmax is (y, x), of dy."""
+@overload
+def roi_pooled(x: A, rois: Array, *, batch: int = ..., channels: int = ..., height: int = ..., width: int = ..., regions: int = ..., output_size: int | Sequence[int] = ..., spatial_scale: float = 1.0, return_argmax: Literal[False] = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A: ...
+@overload
+def roi_pooled(x: Array, rois: Array, *, batch: int = ..., channels: int = ..., height: int = ..., width: int = ..., regions: int = ..., output_size: int | Sequence[int] = ..., spatial_scale: float = 1.0, return_argmax: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[k, c, i, j] = the largest element of x[image of k, c] in bin (i, j) of region k, and where it is."""
 def scale_and_translate(x: Array, shape: int | Sequence[int], spatial_dims: Any, scale: Any, translation: Any, method: str, antialias: bool = True, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x scaled and moved along some axes into another shape (jax.image.scale_and_translate)."""
 def separable_filter2d(x: Array, kernel_y: Array, kernel_x: Array, border: str = 'reflect', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Every plane of x [N, C, H, W] correlated with the columns' kernel, then the rows' (cv2.sepFilter2D)."""
 def sobel(x: Array, normalized: bool = True, eps: float = 1e-06, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """√(gx² + gy² + eps) of Sobel's gradients of every plane of x [N, C, H, W] (kornia.filters.sobel)."""
+def soft_nms(boxes: Array, scores: Array, iou_threshold: Scalar = 0.3, *, method: str = 'linear', sigma: Scalar = 0.5, score_threshold: Scalar = 0.001, groups: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Boxes best first, whose scores sink with what better ones cover of them (Bodla et al. 2017, Soft-NMS)."""
 def ssim(a: Array, b: Array, window_size: int = 11, sigma: float = 1.5, data_range: float = 1.0, k1: float = 0.01, k2: float = 0.03, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """How alike two images [N, C, H, W] are about every place, at most 1 (Wang et al. 2004; kornia.metrics.ssim)."""
 def upsample(x: Array, size: int | Sequence[int] | None = None, scale_factor: Any = None, mode: str = 'nearest', align_corners: bool | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -16,6 +16,7 @@ ROOT = Path(baracuda_py.__file__).parent
 
 PACKAGES = {  # lowest first
     "_forking": "What a forked child must not find half done.",
+    "_not_offered": "Names of other libraries that are not here, and why.",
     "_absent": "The error for a name that is not there.",
     "_exports": "The generated table of public names.",
     "__init__": "The public names, each imported when it is first used.",

@@ -2,7 +2,8 @@
 
 README.md: the headline figures, and those of patched models. docs/ops.md: the index of all ops, from the registry; its
 pages are made with the site (tools/site.py). docs/performance.md: the headline, and all tables of `benchmarks/results`.
-docs/reference-names.md: where baracuda's plans are. docs/torch-names.md: where torch's functions are, written with the
+docs/not-offered.md: names of other libraries that are not here, and why. docs/reference-names.md: where baracuda's
+plans are. docs/torch-names.md: where torch's functions are, written with the
 torch that tools/torch_names.py names. What stands outside `<!-- name -->` … `<!-- /name -->` is written by hand.
 """
 
@@ -21,9 +22,13 @@ from ops_reference import index  # noqa: E402
 from reference_names import absent, elsewhere, same, table  # noqa: E402
 from torch_names import functions, modules, usable  # noqa: E402
 
+from baracuda_py._not_offered import LIMITED, NOT_OFFERED  # noqa: E402
+from baracuda_py._not_offered import table as not_offered  # noqa: E402
+
 SECTIONS = {
     "README.md": {"headline": headline, "models": models},
     "docs/ops.md": {"ops": index},
+    "docs/not-offered.md": {"names": lambda: not_offered(NOT_OFFERED), "limits": lambda: not_offered(LIMITED)},
     "docs/performance.md": {"headline": headline, "measured": measured},
     "docs/reference-names.md": {"named": table, "same": same, "elsewhere": elsewhere, "absent": absent},
 }

@@ -35,8 +35,8 @@ SAME = _plans("""
     SmoothQuantLinear Dropout DropoutBackward Random Reduce ReduceBackward Trace Scan ScanBackward
     Concat ConcatBackward Fill Pad PadBackward WriteSlice GumbelSoftmax GumbelSoftmaxBackward Softmax SoftmaxBackward
     Cholesky Sparsemax SparsemaxBackward Histogram Searchsorted Sort SortBackward Topk UniqueConsecutive AdamStep
-    Interpolate InterpolateBackward Nms RoiAlign RoiAlignBackward Fp8Cast Fft Irfft Rfft Eig Eigh Qr Svd CausalConv1d
-    CausalConv1dBackward SelectiveScan SelectiveScanBackward
+    Interpolate InterpolateBackward Nms RoiAlign RoiAlignBackward RoiPool RoiPoolBackward Fp8Cast Fft Irfft Rfft Eig
+    Eigh Qr Svd CausalConv1d CausalConv1dBackward SelectiveScan SelectiveScanBackward
 """)
 
 ELSEWHERE = {
@@ -69,7 +69,6 @@ ELSEWHERE = {
 _ABSENT = {
     "hyper-connections": "HyperConnection",
     "more than one GPU": "RingAttention DistributedAdamStep ColumnParallelLinear RowParallelLinear",
-    "images": "RoiPool RoiPoolBackward",
     "linear algebra": "BatchedOrmqr BatchedOrmqrWy",
     "optimizers": "LambStep SgdStep",
 }  # fmt: skip

@@ -63,15 +63,23 @@ mean, std = np.float32([0.485, 0.456, 0.406]), np.float32([0.229, 0.224, 0.225])
 y = bc.normalize_image(x, mean, std)""",
     "ps_roi_align": f"""{_RNG}x = rng.random((1, 8, 6, 8), dtype=np.float32)
 y = bc.ps_roi_align(x, np.float32([[0, 1, 1, 6, 5]]), 2)""",
+    "ps_roi_pool": f"""{_RNG}x = rng.random((1, 8, 6, 8), dtype=np.float32)
+y = bc.ps_roi_pool(x, np.float32([[0, 1, 1, 6, 5]]), 2)""",
     "remap": f"""{_X}map_x, map_y = rng.uniform(0.0, 5.0, (2, 1, 4, 5)).astype(np.float32)
 y = bc.remap(x, map_x, map_y)""",
     "resize_image": f'{_X}y = bc.resize_image(x, (1, 3, 3, 4), "cubic")',
     "roi_align": f"{_X}y = bc.roi_align(x, np.float32([[0, 1, 1, 6, 5]]), 2, sampling_ratio=2, aligned=True)",
+    "roi_pool": f"{_X}y, argmax = bc.roi_pool(x, np.float32([[0, 1, 1, 6, 5]]), 2, return_argmax=True)",
+    "roi_pool_backward": f"""{_X}rois = np.float32([[0, 1, 1, 6, 5]])
+y, argmax = bc.roi_pool(x, rois, 2, return_argmax=True)
+dx = bc.roi_pool_backward(np.ones_like(y), rois, argmax, batch=1, height=6, width=8)""",
     "scale_and_translate": f"""{_RNG}x = rng.random((6, 8), dtype=np.float32)
 y = bc.scale_and_translate(x, (4, 8), (0, 1), (0.5, 1.0), (0.0, 2.0), "linear")""",
     "separable_filter2d": f"""{_X}kernel = np.float32([1, 2, 1]) / 4
 y = bc.separable_filter2d(x, kernel, kernel)""",
     "sobel": f"{_X}y = bc.sobel(x)",
+    "soft_nms": f"""{_BOXES}scores = rng.random(5, dtype=np.float32)
+keep, kept_scores, count = bc.soft_nms(boxes, scores, method="gaussian", sigma=0.5)""",
     "ssim": f"{_PAIR}y = bc.ssim(a, b, window_size=5)",
     "upsample": f'{_X}y = bc.upsample(x, scale_factor=2, mode="nearest")',
     "upsample_bilinear": f"{_X}y = bc.upsample_bilinear(x, scale_factor=2)",

@@ -738,6 +738,9 @@ from baracuda_py import nms as nms
 from baracuda_py import normalize_image as normalize_image
 from baracuda_py import opening as opening
 from baracuda_py import ps_roi_align as ps_roi_align
+from baracuda_py import ps_roi_pool as ps_roi_pool
+from baracuda_py import ps_roi_pool_backward as ps_roi_pool_backward
+from baracuda_py import ps_roi_pooled as ps_roi_pooled
 from baracuda_py import remap as remap
 from baracuda_py import resize_image as resize_image
 from baracuda_py import rgb_to_gray as rgb_to_gray
@@ -747,9 +750,13 @@ from baracuda_py import rgb_to_ycbcr as rgb_to_ycbcr
 from baracuda_py import roi_align as roi_align
 from baracuda_py import roi_align_backward as roi_align_backward
 from baracuda_py import roi_aligned as roi_aligned
+from baracuda_py import roi_pool as roi_pool
+from baracuda_py import roi_pool_backward as roi_pool_backward
+from baracuda_py import roi_pooled as roi_pooled
 from baracuda_py import scale_and_translate as scale_and_translate
 from baracuda_py import separable_filter2d as separable_filter2d
 from baracuda_py import sobel as sobel
+from baracuda_py import soft_nms as soft_nms
 from baracuda_py import ssim as ssim
 from baracuda_py import upsample as upsample
 from baracuda_py import upsample_bilinear as upsample_bilinear

@@ -3,7 +3,8 @@
 A thread has one point of the target (a place along a leading axis and three spatial ones) in a few planes: what it
 finds out about the point, coordinates and weights, serves all of them. Planes are the batch axes, merged. Where they
 lie together (channels last) a thread has neighbours among them and moves 16 bytes at a time, else planes that lie
-apart, so that neighbours in a warp are neighbours in memory either way.
+apart, so that neighbours in a warp are neighbours in memory either way. Planes that lie one step apart can be taken
+many at a time, as their addresses are one pointer and multiples of that step.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ..core.variant import Geometry, Kernel, Step
 from .map import THREADS
 
 APART = 4  # planes of a thread where they do not lie together
+STACKED = 16  # and where they lie one step apart, in ops that have a kernel for it
 
 
 def planes_params(operands: int) -> dict[str, str | int]:
@@ -30,8 +32,8 @@ def planes_params(operands: int) -> dict[str, str | int]:
     }  # fmt: skip
 
 
-def planes_kernels(template: str, params: Params) -> tuple[Kernel, Kernel]:
-    """The kernels of an op: `template` calls them with {N}, planes of a thread, and {TOGETHER}."""
+def planes_kernels(template: str, params: Params, stack: str = "") -> tuple[Kernel, ...]:
+    """The kernels of an op: `template` calls them with {N}, planes of a thread, and {TOGETHER}; `stack` with {N}."""
 
     def together(kind: ElementKind) -> Mapping[str, Any]:
         return {"N": (16 // kind.itemsize,), "TOGETHER": ("true",)}
@@ -39,17 +41,18 @@ def planes_kernels(template: str, params: Params) -> tuple[Kernel, Kernel]:
     def apart(kind: ElementKind) -> Mapping[str, Any]:
         return {"N": (APART,), "TOGETHER": ("false",)}
 
-    return (
+    made = (
         Kernel("together", template, params, together, threads=THREADS),
         Kernel("apart", template, params, apart, threads=THREADS),
     )
+    return (*made, Kernel("stack", stack, params, {"N": (STACKED,)}, threads=THREADS)) if stack else made
 
 
 def planes_geometry(
     views: Sequence[View], planes: Sequence[int], points: Sequence[int], values: Mapping[str, Any],
-    others: Sequence[View] = (),
+    others: Sequence[View] = (), stacks: bool = False,
 ) -> Geometry | str:  # fmt: skip
-    """The launch for the target and its sources.
+    """The launch for the target and its sources; `stacks`: the op has a kernel for planes that lie one step apart.
 
     planes, points: the axes that are planes, and those of the points, the last ones spatial, up to three, and before
     them at most one that leads. others: operands of other axes, for the SKU's layout.
@@ -73,7 +76,9 @@ def planes_geometry(
     added = [1] * (4 - len(extent))
     last = [abs(target.strides[a]) for a in points if target.shape[a] > 1]
     inner = together or (bool(shape) and count > 1 and abs(strides[0][-1]) < min(last, default=2**63))
-    groups = max(1, -(-count // (wide if together else APART)))
+    stacked = stacks and not inner and len(shape) == 1 and count > STACKED // 2
+    each = STACKED if stacked else wide if together else APART
+    groups = max(1, -(-count // each))
     items = groups * math.prod(extent)
     params = {
         **values, "items": items, "points": [*added, *extent], "groups": groups, "planes": count,
@@ -83,7 +88,8 @@ def planes_geometry(
     blocks = max(1, -(-items // THREADS))
     if blocks >= 2**31:
         return "more than 2^31 blocks"
-    axes = {"N": wide if together else APART, "TOGETHER": "true" if together else "false"}
+    axes: dict[str, Any] = {"N": each} | ({} if stacked else {"TOGETHER": "true" if together else "false"})
     dense = all(v.dense for v in (*views, *others))
     layout = "contiguous" if dense else "inner_contiguous" if together else "strided"
-    return Geometry((Step("together" if together else "apart", (blocks, 1, 1), params, axes, THREADS),), layout=layout)
+    name = "stack" if stacked else "together" if together else "apart"
+    return Geometry((Step(name, (blocks, 1, 1), params, axes, THREADS),), layout=layout)

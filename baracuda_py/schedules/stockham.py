@@ -25,16 +25,23 @@ REALS = FLOATS
 """Elements of real operands: 16-bit ones are computed in float32."""
 _BITS, _PASSES = 14, 14  # the longest power of two, and radices of a length
 THREADS = (256, 512, 1024)  # at most, of a block: registers follow
-_MIXED = (256, 512)  # the same of other lengths than powers of two
+MIXED = (256, 512)  # the same of other lengths than powers of two
 _ACROSS = 4  # transforms that stand side by side: a sector of 32 bytes
 _NEAR, _MOST = 48 << 10, 96 << 10  # bytes of shared memory that several transforms take together
 _ONE = "16-bit numbers over more than one axis"
-_PARAMS = Params(
-    "StockhamParams", y="ptr", x="ptr", count="i64", batch_shape=f"i64[{AXES}]", batch=f"i64[2][{AXES}]",
-    strides="i64[2]", factor="f64", between="f64", before=f"u32[{_PASSES}][3]", radix=f"i32[{_PASSES}]",
-    butterflies=f"i32[{_PASSES}]", groups="u32[3]", batch_rank="i32", points="i32", length="i32", lanes="i32",
-    many="i32", across="i32", paired="i32", passes="i32",
-)  # fmt: skip
+
+
+def stockham_params(name: str, **more: Any) -> Params:
+    """The parameters of a kernel that makes such transforms; `more` are further fields, behind those of their kind."""
+    return Params(
+        name, y="ptr", x="ptr", count="i64", batch_shape=f"i64[{AXES}]", batch=f"i64[2][{AXES}]",
+        strides="i64[2]", factor="f64", between="f64", before=f"u32[{_PASSES}][3]", radix=f"i32[{_PASSES}]",
+        butterflies=f"i32[{_PASSES}]", groups="u32[3]", batch_rank="i32", points="i32", length="i32", lanes="i32",
+        many="i32", across="i32", paired="i32", passes="i32", **more,
+    )  # fmt: skip
+
+
+_PARAMS = stockham_params("StockhamParams")
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,7 @@ def passes_of(points: int, double: bool) -> Passes | None:
         return Passes(radices, lanes, False) if bits <= _BITS and lanes <= THREADS[-1] else None
     radices = (*odd, *(_powers(bits, 3) if bits else ()))
     lanes = points // min(radices)
-    return Passes(radices, lanes, True) if lanes <= _MIXED[-1] and len(radices) <= _PASSES else None
+    return Passes(radices, lanes, True) if lanes <= MIXED[-1] and len(radices) <= _PASSES else None
 
 
 def reaches(length: int, element: ElementKind, real: bool) -> bool:
@@ -109,12 +116,15 @@ def bounds_of(points: int, double: bool) -> set[int]:
     return {bound_of(side_by_side(points, made.lanes, double, across) * made.lanes) for across in ways}  # type: ignore[union-attr]
 
 
-def _known(threads: int, more: Mapping[str, Any]) -> Callable[[ElementKind], Mapping[str, Any]]:
-    """The instances of a kernel: the powers of two of which a block may have so many threads."""
+def powers(
+    threads: int, more: Mapping[str, Any], nbytes: int | None = None
+) -> Callable[[ElementKind], Mapping[str, Any]]:  # fmt: skip
+    """The instances of a kernel: the powers of two of which a block may have so many threads, in so many bytes."""
 
     def axes(element: ElementKind) -> Mapping[str, Any]:
         double = element.part is ElementKind.F64
-        lengths = [1 << bits for bits in range(_BITS + 1) if threads in bounds_of(1 << bits, double)]
+        held = [1 << bits for bits in range(_BITS + 1) if nbytes is None or shared_bytes(1 << bits, double) <= nbytes]
+        lengths = [n for n in held if threads in bounds_of(n, double)]
         return {**_instances(element, more), "RADICES": [passes_of(n, double).digits for n in lengths]}  # type: ignore[union-attr]
 
     return axes
@@ -125,17 +135,20 @@ def _instances(element: ElementKind, more: Mapping[str, Any]) -> Mapping[str, An
     return dict.fromkeys(more, ()) if element in HALVES else more
 
 
-def _kernel(name: str, radices: str, template: str, threads: int, axes: Any) -> Kernel:
+def kernel_of(
+    name: str, radices: str, template: str, threads: int, axes: Any, params: Params = _PARAMS, source: str = SOURCE
+) -> Kernel:  # fmt: skip
+    """The kernel of a name for some radices in blocks of up to `threads` threads."""
     call = f"stockham_{name}<{template}, {radices}>"
     named = f"{name}_{'mixed_' if radices == 'Mixed' else ''}{threads}"
-    return Kernel(named, call, _PARAMS, axes, threads, source=SOURCE, shared="stockham")
+    return Kernel(named, call, params, axes, threads, source=source, shared="stockham")
 
 
 def _kernels(name: str, template: str, **axes: Sequence[Any]) -> tuple[Kernel, ...]:
     """The kernels of powers of two and of other lengths, by the most threads of a block."""
-    powers = [_kernel(name, "Powers<{RADICES}>", template, threads, _known(threads, axes)) for threads in THREADS]
-    mixed = [_kernel(name, "Mixed", template, n, lambda element: _instances(element, axes)) for n in _MIXED]
-    return (*powers, *mixed)
+    known = [kernel_of(name, "Powers<{RADICES}>", template, threads, powers(threads, axes)) for threads in THREADS]
+    mixed = [kernel_of(name, "Mixed", template, n, lambda element: _instances(element, axes)) for n in MIXED]
+    return (*known, *mixed)
 
 
 WHOLE = _kernels("whole", "part_t<{A}>, {INVERSE}", INVERSE=(False, True))
@@ -158,31 +171,42 @@ def _line(
         return f"axis {axis} of length {length} is no product of 2, 3, 5 and 7 that a block holds"
     views, rank = (y.view, x.view), len(y.view.shape)
     rest = sorted((a for a in range(rank) if a != axis), key=lambda a: -abs(y.view.strides[a]))
-    shape = tuple(y.view.shape[a] for a in rest)
+    batch = [tuple(v.strides[a] for a in rest) for v in views]
+    real = {"real": x.view, "half": y.view}.get(kernel)
+    more = {"y": y.name, "x": x.name, "factor": factor, "between": between, "length": length,
+            "paired": real is not None and length % 2 == 0 and _paired(real, axis)}  # fmt: skip
+    shape, steps = tuple(y.view.shape[a] for a in rest), tuple(v.strides[axis] for v in views)
+    return launch(kernel, points, made, double, shape, batch, steps, more, axes)
+
+
+def launch(
+    kernel: str, points: int, made: Passes, double: bool, shape: tuple[int, ...], batch: Sequence[tuple[int, ...]],
+    steps: tuple[int, ...], more: Mapping[str, Any], axes: Mapping[str, Any] | None = None,
+) -> Steps | str:  # fmt: skip
+    """The launch for a batch of a shape, of which y and x have strides, and `steps` between elements of a transform.
+
+    more: what the kernel is told besides.
+    """
     count = math.prod(shape)
     if not count:
         return ()
-    merged, batch = merge_axes(shape, [tuple(v.strides[a] for a in rest) for v in views])
+    merged, strides = merge_axes(shape, batch)
     if len(merged) > AXES:
         return f"more than {AXES} axes of the batch remain after merging"
-    steps = tuple(v.strides[axis] for v in views)
-    across = bool(merged) and points > 1 and abs(batch[0][-1]) < abs(steps[0])
+    across = bool(merged) and points > 1 and abs(strides[0][-1]) < abs(steps[0])
     many = side_by_side(points, made.lanes, double, across)
-    bound = bound_of(many * made.lanes, _MIXED if made.mixed else THREADS)
+    bound = bound_of(many * made.lanes, MIXED if made.mixed else THREADS)
     many = min(many, count)
     blocks = -(-count // many)
     if blocks >= 2**31:
         return "2^31 or more blocks"
-    real = {"real": x.view, "half": y.view}.get(kernel)
-    paired = real is not None and length % 2 == 0 and _paired(real, axis)
     before = [math.prod(made.radices[:i]) for i in range(len(made.radices))]
     params = {
-        "y": y.name, "x": x.name, "count": count, "batch_shape": pad(merged), "batch": [pad(s) for s in batch],
-        "batch_rank": len(merged), "strides": steps, "factor": factor, "between": between, "points": points,
-        "length": length, "lanes": made.lanes, "many": many, "across": across, "paired": paired,
+        "count": count, "batch_shape": pad(merged), "batch": [pad(s) for s in strides], "batch_rank": len(merged),
+        "strides": steps, "points": points, "lanes": made.lanes, "many": many, "across": across,
         "passes": len(made.radices), "radix": _filled(made.radices),
         "butterflies": _filled([points // radix for radix in made.radices]),
-        "before": [divider(n) for n in _filled(before, 1)], "groups": divider(many if across else made.lanes),
+        "before": [divider(n) for n in _filled(before, 1)], "groups": divider(many if across else made.lanes), **more,
     }  # fmt: skip
     name, threads = f"{kernel}_{'mixed_' if made.mixed else ''}{bound}", -(-many * made.lanes // 32) * 32
     chosen = dict(axes or {}) if made.mixed else {**(axes or {}), "RADICES": made.digits}

@@ -5,12 +5,12 @@
 // half     the real y that such a half x belongs to: of x[0], and of x[n / 2] for an even n, the real part counts; what
 //          is between them is multiplied by `between` first.
 //
-// Schedule stockham (stockham.cuh). An even number n of real numbers are n / 2 complex ones, whose transform Z gives, with
-// z = Z[k] and w = conj(Z[n / 2 - k]), y[k] = (z + w) / 2 + exp(-2 pi i k / n) (z - w) / 2i; and back. An odd number are
-// complex ones without imaginary parts. An inverse transform is the forward one with parts exchanged before and after.
+// Schedule stockham (stockham.cuh). An even number of real numbers are half as many complex ones, of whose transform
+// halves.cuh makes the half; and back. An odd number are complex ones without imaginary parts. An inverse transform is
+// the forward one with parts exchanged before and after.
 #include <baracuda/vector.cuh>
 
-#include "fft/stockham.cuh"
+#include "fft/halves.cuh"
 
 namespace baracuda {
 
@@ -38,7 +38,8 @@ template <class T, class L> BARACUDA_D void stockham_real(const StockhamParams& 
   complex<R>* const y = static_cast<complex<R>*>(p.y) + f.from[0];
   const i64 to = p.strides[0], by = p.strides[1];
   const R factor = static_cast<R>(p.factor), between = static_cast<R>(p.factor * p.between);
-  const bool pairs = p.length % 2 == 0, together = p.paired;
+  const bool pairs = halved<L>(p.length), together = p.paired;
+  const auto put = [&](int k, complex<R> z, bool end) { y[k * to] = z * (end ? factor : between); };
   f.transform(
       !pairs,
       [&](int j) {
@@ -50,22 +51,9 @@ template <class T, class L> BARACUDA_D void stockham_real(const StockhamParams& 
         return complex<R>(to_acc(x[j * by]));
       },
       [&](int k, complex<R> z) {
-        if (2 * k < p.length) y[k * to] = z * (k == 0 ? factor : between);
+        if (2 * k < p.length) put(k, z, k == 0);
       });
-  if (!pairs || !f.active) return;
-  const int last = p.points;
-  for (int k = f.lane; 2 * k <= last; k += p.lanes) {
-    if (k == 0) {
-      const complex<R> z = f.at(0);
-      y[0] = complex<R>((z.re + z.im) * factor), y[last * to] = complex<R>((z.re - z.im) * factor);
-      continue;
-    }
-    const complex<R> z = f.at(k) * R(0.5), w = math::conj(f.at(last - k)) * R(0.5);
-    const complex<R> even = z + w;
-    const complex<R> odd = times_root(math::over_i(z - w), root_of(f.turns_of(k, p.length)));
-    y[k * to] = (even + odd) * between;
-    if (2 * k != last) y[(last - k) * to] = math::conj(even - odd) * between;
-  }
+  if (pairs) untangle(f, p.length, put);
 }
 
 template <class T, class L> BARACUDA_D void stockham_half(const StockhamParams& p) {
@@ -75,7 +63,7 @@ template <class T, class L> BARACUDA_D void stockham_half(const StockhamParams& 
   T* const y = static_cast<T*>(p.y) + f.from[0];
   const i64 to = p.strides[0], by = p.strides[1];
   const R factor = static_cast<R>(p.factor), between = static_cast<R>(p.between);
-  const bool pairs = p.length % 2 == 0, together = p.paired;
+  const bool pairs = halved<L>(p.length), together = p.paired;
   const int last = p.points;
   const auto given = [&](int k) {  // 0 ... n / 2
     const complex<R> z = x[k * by];

@@ -78,6 +78,16 @@ template <class R, class L, class P> struct Fourier {
     return buffer[flat + (flat >> shift)];
   }
 
+  // Element first + r apart: r constant steps from `first` where a multiple of 16 (8) elements, and free ones, lie between.
+  template <class Apart> BARACUDA_D complex<R>& at(int first, int r, const Apart& apart) const {
+    if constexpr (Apart::known != 0 && Apart::known % (1 << shift) == 0) {
+      const int flat = base + first * step, jump = Apart::known * step;
+      return buffer[flat + (flat >> shift) + r * (jump + (jump >> shift))];
+    } else {
+      return at(first + r * apart.divisor());
+    }
+  }
+
   // v[r] times the root of the pass to the power r. Powers are products of the first and the fourth.
   template <int N> BARACUDA_D void turn(complex<R> (&v)[N], R turns) const {
     const complex<R> one = root_of(turns), four = N > 4 ? root_of(R(4) * turns) : one;
@@ -100,49 +110,14 @@ template <class R, class L, class P> struct Fourier {
     else return R(2 * k) / R(whole);
   }
 
-  // A pass of radix N, of which a thread does up to `each` butterflies. before: what divides by the product of the
-  // radices before; across: from one number of a butterfly to the next.
-  template <int N, int each, class Before, class Load, class Store>
-  BARACUDA_D void pass(const Before& before, int across, int lanes, bool first, bool last, const Load& load,
-                       const Store& store) const {
-    complex<R> v[each][N];
-#pragma unroll
-    for (int b = 0; b < each; ++b) {
-      const int j = lane + b * lanes;
-      if (!active || j >= across) continue;
-      if (first) {
-#pragma unroll
-        for (int r = 0; r < N; ++r) v[b][r] = load(j + r * across);
-      } else {
-#pragma unroll
-        for (int r = 0; r < N; ++r) v[b][r] = at(j + r * across);
-        turn(v[b], turns_of(before.rest(j), before.divisor() * N));
-      }
-      butterfly<N>(v[b]);
-    }
-    if (!first) __syncthreads();  // all have what they read
-#pragma unroll
-    for (int b = 0; b < each; ++b) {
-      const int j = lane + b * lanes;
-      if (!active || j >= across) continue;
-      const int k = before.rest(j), to = (j - k) * N + k;
-      if (last) {
-#pragma unroll
-        for (int r = 0; r < N; ++r) store(to + r * before.divisor(), v[b][r]);
-      } else {
-#pragma unroll
-        for (int r = 0; r < N; ++r) at(to + r * before.divisor()) = v[b][r];
-      }
-    }
-    if (!last) __syncthreads();
-  }
-
-  // A product of the radices before a pass, known when the kernel is compiled or not.
-  template <int BEFORE> struct Known {
-    static BARACUDA_D int divisor() { return BEFORE; }
-    static BARACUDA_D int rest(int j) { return j & (BEFORE - 1); }
+  // A product of radices, known when the kernel is compiled or not.
+  template <int PRODUCT> struct Known {
+    static constexpr int known = PRODUCT;
+    static BARACUDA_D int divisor() { return PRODUCT; }
+    static BARACUDA_D int rest(int j) { return j & (PRODUCT - 1); }
   };
   struct Told {
+    static constexpr int known = 0;
     DivMod by;
     BARACUDA_D int divisor() const { return static_cast<int>(by.divisor); }
     BARACUDA_D int rest(int j) const {
@@ -151,12 +126,54 @@ template <class R, class L, class P> struct Fourier {
       return static_cast<int>(rest);
     }
   };
+  struct Number {
+    static constexpr int known = 0;
+    int value;
+    BARACUDA_D int divisor() const { return value; }
+  };
+
+  // A pass of radix N, of which a thread does up to `each` butterflies. before: what divides by the product of the
+  // radices before; across: from one number of a butterfly to the next.
+  template <int N, int each, class Before, class Across, class Load, class Store>
+  BARACUDA_D void pass(const Before& before, const Across& across, int lanes, bool first, bool last, const Load& load,
+                       const Store& store) const {
+    complex<R> v[each][N];
+#pragma unroll
+    for (int b = 0; b < each; ++b) {
+      const int j = lane + b * lanes;
+      if (!active || j >= across.divisor()) continue;
+      if (first) {
+#pragma unroll
+        for (int r = 0; r < N; ++r) v[b][r] = load(j + r * across.divisor());
+      } else {
+#pragma unroll
+        for (int r = 0; r < N; ++r) v[b][r] = at(j, r, across);
+        turn(v[b], turns_of(before.rest(j), before.divisor() * N));
+      }
+      butterfly<N>(v[b]);
+    }
+    if (!first) __syncthreads();  // all have what they read
+#pragma unroll
+    for (int b = 0; b < each; ++b) {
+      const int j = lane + b * lanes;
+      if (!active || j >= across.divisor()) continue;
+      const int k = before.rest(j), to = (j - k) * N + k;
+      if (last) {
+#pragma unroll
+        for (int r = 0; r < N; ++r) store(to + r * before.divisor(), v[b][r]);
+      } else {
+#pragma unroll
+        for (int r = 0; r < N; ++r) at(to, r, before) = v[b][r];
+      }
+    }
+    if (!last) __syncthreads();
+  }
 
   template <int NUMBER, class Load, class Store>
   BARACUDA_D void from_pass(bool direct, const Load& load, const Store& store) const {
     if constexpr (NUMBER < L::count) {
       constexpr int N = L::radix(NUMBER), across = L::points / N;
-      pass<N, div_up(across, L::lanes)>(Known<L::before(NUMBER)>(), across, L::lanes, NUMBER == 0,
+      pass<N, div_up(across, L::lanes)>(Known<L::before(NUMBER)>(), Known<across>(), L::lanes, NUMBER == 0,
                                         direct && NUMBER == L::count - 1, load, store);
       from_pass<NUMBER + 1>(direct, load, store);
     }
@@ -165,7 +182,8 @@ template <class R, class L, class P> struct Fourier {
   BARACUDA_D void told_pass(int number, bool direct, const Load& load, const Store& store) const {
     if (p.radix[number] != N) return;
     const Told before{{p.before[number][0], p.before[number][1], p.before[number][2]}};
-    pass<N, 1>(before, p.butterflies[number], p.lanes, number == 0, direct && number == p.passes - 1, load, store);
+    pass<N, 1>(before, Number{p.butterflies[number]}, p.lanes, number == 0, direct && number == p.passes - 1, load,
+               store);
   }
 
   // All passes. load(j): element j of what is transformed; store(k, z): of the result, which stays in the buffer where

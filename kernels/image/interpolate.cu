@@ -8,5 +8,8 @@ namespace baracuda {
 template <class T, int N, bool TOGETHER, Resample MODE> BARACUDA_D void interpolate(const InterpolateParams& p) {
   resample<T, N, TOGETHER, MODE, false>(p, static_cast<T*>(p.y), static_cast<const T*>(p.x));
 }
+template <class T, int N, Resample MODE> BARACUDA_D void interpolate_stack(const InterpolateParams& p) {
+  resample_stack<T, N, MODE, false>(p, static_cast<T*>(p.y), static_cast<const T*>(p.x));
+}
 
 }  // namespace baracuda

@@ -9,5 +9,9 @@ template <class T, int N, bool TOGETHER, Resample MODE>
 BARACUDA_D void interpolate_backward(const InterpolateBackwardParams& p) {
   resample<T, N, TOGETHER, MODE, true>(p, static_cast<T*>(p.dx), static_cast<const T*>(p.dy));
 }
+template <class T, int N, Resample MODE>
+BARACUDA_D void interpolate_backward_stack(const InterpolateBackwardParams& p) {
+  resample_stack<T, N, MODE, true>(p, static_cast<T*>(p.dx), static_cast<const T*>(p.dy));
+}
 
 }  // namespace baracuda

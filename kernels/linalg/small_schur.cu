@@ -2,7 +2,8 @@
 //
 // The matrix, scaled by a power of two that brings its largest element to 1, is brought to Hessenberg's form by
 // reflectors, then steps of the QR iteration with Wilkinson's shift chase a bulge down it, a rotation at a time, and leave
-// off a row where the element before its diagonal is below eps of its neighbours (LAPACK's lahqr). A thread has a column
+// off a row where the element before its diagonal is below eps of its neighbours (LAPACK's lahqr), or its square has no
+// digits: a shift made of such would not be one. A thread has a column
 // where rows turn, and a row where columns do; sums are in the order of rows and columns. info: 0, or n of a matrix that
 // has numbers that are not finite, or whose steps, 30 a row, ran out; t and z are NaN then.
 #include "linalg/jacobi.cuh"
@@ -108,7 +109,7 @@ template <class T, int G> BARACUDA_D void small_schur(const SmallSchurParams& p)
     for (; begin > 0; --begin) {  // where the part that is not yet done begins
       const R near = magnitude(m[begin * (pitch + 1)]) + magnitude(m[(begin - 1) * (pitch + 1)]);
       const R size = magnitude(m[begin * pitch + begin - 1]);
-      if (size <= numeric<R>::epsilon() * near || size <= numeric<R>::tiny()) break;
+      if (size <= numeric<R>::epsilon() * near || size * size < numeric<R>::tiny()) break;
     }
     if (begin == end) {
       --end, tried = 0;

@@ -32,6 +32,7 @@ from .onnx_binary import BINARY
 from .onnx_cast import cast
 from .onnx_conv import CONV
 from .onnx_families import FAMILIES, UNMAPPED
+from .onnx_images import IMAGES
 from .onnx_indexing import INDEXING
 from .onnx_layout import LAYOUT
 from .onnx_node import Node, NotCovered, element, need
@@ -70,6 +71,7 @@ OPS |= {
     **ROWS,
     **LAYOUT,
     **INDEXING,
+    **IMAGES,
     **SORTS,
     **QUANTIZE,
     **CONV,

@@ -24,6 +24,7 @@ from ..pooling.pool import PoolPlan, max_pool2d
 from ..reduce.vecdot import VecdotPlan, vecdot
 from ..sort.median import median
 from ..sort.sort import SortPlan
+from .integers import in_floats, of_integers
 from .resizing import numbers_of
 from .sampling import float_like, formula, one_of, reduced, shaped
 
@@ -68,8 +69,12 @@ def separable_filter2d(
 
     kernel_y, kernel_x: vectors in x's element; border: "constant" (zeros), "reflect", "replicate" or "circular". y has
     x's shape; a kernel's middle is at (k - 1) // 2. Windows are views, so that x is read and never spread out.
+    Integers of 8 and 16 bits (kernels of float32) and int32 (float64) are rounded once, halves to even, within the
+    element.
     """
     options = {"stream": stream, "preference": preference}
+    if of_integers(x):
+        return in_floats(lambda wide: separable_filter2d(wide, kernel_y, kernel_x, border, **options), x, out, options)
     _image(x)
     border = one_of("border", border, BORDERS)
     for one, name in ((kernel_y, "kernel_y"), (kernel_x, "kernel_x")):
@@ -88,9 +93,11 @@ def filter2d(
     """Every plane of x [N, C, H, W] correlated with a kernel [kh, kw] of x's element (kornia.filters.filter2d).
 
     border: "constant" (zeros), "reflect", "replicate" or "circular"; y has x's shape. Windows as columns, and a
-    product; a kernel that is a column times a row is cheaper as `separable_filter2d`.
+    product; a kernel that is a column times a row is cheaper as `separable_filter2d`, which also says what integers do.
     """
     options = {"stream": stream, "preference": preference}
+    if of_integers(x):
+        return in_floats(lambda wide: filter2d(wide, kernel, border, **options), x, out, options)
     n, c, h, w = _image(x)
     size = shape_of(kernel, "kernel")
     if len(size) != 2 or min(size) < 1 or read(kernel, "kernel").element is not float_like(x):
@@ -122,9 +129,12 @@ def gaussian_blur(
     """Every plane of x [N, C, H, W] blurred by a Gaussian (torchvision.transforms.functional.gaussian_blur).
 
     kernel_size: odd, a number or (height, width); sigma likewise, by default 0.15 · kernel_size + 0.35. Correlation
-    with `border` as of `separable_filter2d`.
+    with `border` as of `separable_filter2d`. Integers are blurred in floats and rounded once, halves to even, as
+    torchvision's are.
     """
     options = {"stream": stream, "preference": preference}
+    if of_integers(x):
+        return in_floats(lambda wide: gaussian_blur(wide, kernel_size, sigma, border, **options), x, out, options)
     _image(x)
     size = _odd("kernel_size", kernel_size)
     given = [0.15 * k + 0.35 for k in size] if sigma is None else numbers_of("sigma", sigma, 2)
@@ -162,9 +172,12 @@ def median_blur(
 ) -> Any:  # fmt: skip
     """The median about every place of x [N, C, H, W] (kornia.filters.median_blur; cv2's has border="replicate").
 
-    kernel_size: odd, a number or (height, width). NaN propagates. Windows as columns, and their median.
+    kernel_size: odd, a number or (height, width). NaN propagates. Windows as columns, and their median. Integers go
+    through floats that hold them, exactly.
     """
     options = {"stream": stream, "preference": preference}
+    if of_integers(x):
+        return in_floats(lambda wide: median_blur(wide, kernel_size, border, **options), x, out, options)
     n, c, h, w = _image(x)
     size = _odd("kernel_size", kernel_size)
     half = (size[0] // 2, size[1] // 2)
@@ -178,18 +191,24 @@ def median_blur(
 def dilation(x: Array, kernel_size: Any, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """The maximum about every place of x [N, C, H, W] (kornia.morphology.dilation, cv2.dilate of a flat rectangle).
 
-    kernel_size: odd, a number or (height, width). Places outside count for nothing.
+    kernel_size: odd, a number or (height, width). Places outside count for nothing. Integers are compared as they are.
     """
     size = _odd("kernel_size", kernel_size)
-    _image(x)
+    if len(shape_of(x, "x")) != 4 or not of_integers(x):
+        _image(x)
     half = tuple(k // 2 for k in size)
     return max_pool2d(x, kernel_size=size, stride=1, padding=half, out=out, stream=stream, preference=preference)
 
 
 @entry(PoolPlan)
 def erosion(x: Array, kernel_size: Any, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
-    """The minimum about every place of x [N, C, H, W] (kornia.morphology.erosion, cv2.erode); see `dilation`."""
+    """The minimum about every place of x [N, C, H, W] (kornia.morphology.erosion, cv2.erode); see `dilation`.
+
+    Integers go through floats that hold them, exactly.
+    """
     options = {"stream": stream, "preference": preference}
+    if of_integers(x):
+        return in_floats(lambda wide: erosion(wide, kernel_size, **options), x, out, options)
     found = dilation(formula("-x")(x=x, **options), kernel_size, **options)
     return formula("-x")(x=found, out=out, **options)
 

@@ -146,7 +146,7 @@ def axis_values(desc: InterpolateDescriptor) -> dict[str, Any]:
 
 def _geometry(p: Problem) -> Geometry | str:
     rank, batch = len(p.desc.shape), len(p.desc.shape) - p.desc.spatial_rank
-    return planes_geometry((p.y, p.x), range(batch), range(batch, rank), axis_values(p.desc))
+    return planes_geometry((p.y, p.x), range(batch), range(batch, rank), axis_values(p.desc), stacks=True)
 
 
 def planes(desc: InterpolateDescriptor, tensor: Any) -> Any:
@@ -180,7 +180,7 @@ def interpolate_case(draw: Any, descriptor: Any) -> Any:
     kind, rank = draw.kind, draw.integer(1, 3)
     few = 4 if rank == 3 or kind.radius > 2 else 7
     rank = min(rank, 2) if kind.radius else rank
-    batch = draw.choice(((2, 16), (3,), (), (2, 3), (0, 2), (5,)))
+    batch = draw.choice(((2, 16), (3,), (), (2, 3), (0, 2), (19,)))
     shape = batch + tuple(draw.integer(1, few) for _ in range(rank))
     size = tuple(draw.integer(1, few) for _ in range(rank))
     facts: dict[str, Any] = {}
@@ -244,7 +244,10 @@ class InterpolatePlan(Plan):
     variants = (
         Variant(
             "planes", _geometry, source="image/interpolate.cu", elements=FLOATS,
-            kernels=planes_kernels("interpolate<{T}, {N}, {TOGETHER}, Resample::{KIND}>", PARAMS), may_spill=True,
+            kernels=planes_kernels(
+                "interpolate<{T}, {N}, {TOGETHER}, Resample::{KIND}>", PARAMS,
+                "interpolate_stack<{T}, {N}, Resample::{KIND}>",
+            ), may_spill=True,
             guarantee=Guarantee(
                 lambda element, kind: Exact() if kind is not None and kind.picks else Relative(2), batch_invariant=True
             ),

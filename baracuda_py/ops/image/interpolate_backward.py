@@ -52,11 +52,12 @@ def reference(desc: InterpolateBackwardDescriptor, *, dy: Any) -> Mapping[str, A
 PARAMS = Params("InterpolateBackwardParams", dx="ptr", dy="ptr", **AXIS_FIELDS, **planes_params(2))
 
 TEMPLATE = "interpolate_backward<{T}, {N}, {TOGETHER}, Resample::{KIND}>"
+STACK = "interpolate_backward_stack<{T}, {N}, Resample::{KIND}>"
 
 
 def _geometry(p: Problem) -> Geometry | str:
     rank, batch = len(p.desc.shape), len(p.desc.shape) - p.desc.spatial_rank
-    return planes_geometry((p.dx, p.dy), range(batch), range(batch, rank), axis_values(p.desc))
+    return planes_geometry((p.dx, p.dy), range(batch), range(batch, rank), axis_values(p.desc), stacks=True)
 
 
 def backward_in_torch(torch: Any, desc: InterpolateBackwardDescriptor, *, dy: Any) -> Any:
@@ -79,7 +80,7 @@ class InterpolateBackwardPlan(Plan):
     variants = (
         Variant(
             "planes", _geometry, source="image/interpolate_backward.cu", elements=FLOATS,
-            kernels=planes_kernels(TEMPLATE, PARAMS), may_spill=True,
+            kernels=planes_kernels(TEMPLATE, PARAMS, STACK), may_spill=True,
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip

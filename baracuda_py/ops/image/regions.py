@@ -1,4 +1,4 @@
-"""roi_align and ps_roi_align: torchvision's functions of the same names."""
+"""roi_align, ps_roi_align, roi_pool and ps_roi_pool: torchvision's functions of the same names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from ...core.outputs import beside
 from ...core.views import shape_of
 from ..layout.concat import concat
 from ..layout.creation import full
+from .ps_roi_pool import PsRoiPoolPlan, ps_roi_pooled
 from .roi_align import RoiAlignPlan, roi_aligned
+from .roi_pool import RoiPoolPlan, roi_pooled
 
 
 def rois_of(x: Any, boxes: Any, options: dict[str, Any]) -> Any:
@@ -79,4 +81,40 @@ def ps_roi_align(
     return roi_aligned(
         x, rois_of(x, boxes, options), output_size=_size(output_size), spatial_scale=spatial_scale,
         sampling_ratio=_ratio(sampling_ratio), aligned=True, position_sensitive=True, out=out, **options,
+    )  # fmt: skip
+
+
+@entry(RoiPoolPlan)
+def roi_pool(
+    x: Array, boxes: Any, output_size: Any, spatial_scale: float = 1.0, *, return_argmax: bool = False,
+    out: Any = None, stream: Any = None, preference: Any = None,
+) -> Any:  # fmt: skip
+    """The largest element of each bin of regions of images (torchvision.ops.roi_pool); see `RoiPoolPlan`.
+
+    x: [N, C, H, W]; boxes: [K, 5], (number of the image, x1, y1, x2, y2) in x's element, or a list of [k, 4] for each
+    image; y: [K, C, *output_size]. spatial_scale: places of x for a unit of boxes, whose corners are then rounded.
+    return_argmax: also the place of each maximum in its plane, int64 [K, C, *output_size], -1 of an empty bin, which is
+    0. NaN propagates. The gradient for x is summed in the regions' order, without atomics; boxes have none.
+    """
+    options = {"stream": stream, "preference": preference}
+    return roi_pooled(
+        x, rois_of(x, boxes, options), output_size=_size(output_size), spatial_scale=spatial_scale,
+        return_argmax=truth("return_argmax", return_argmax), out=out, **options,
+    )  # fmt: skip
+
+
+@entry(PsRoiPoolPlan)
+def ps_roi_pool(
+    x: Array, boxes: Any, output_size: Any, spatial_scale: float = 1.0, *, out: Any = None, stream: Any = None,
+    preference: Any = None,
+) -> Any:  # fmt: skip
+    """Means of the bins of regions, each of channels of its own (torchvision.ops.ps_roi_pool); see `PsRoiPoolPlan`.
+
+    x: [N, C, H, W]; boxes: [K, 5] or a list, as of `roi_pool`; y: [K, C / bins, *output_size], whose bin (i, j) of
+    channel c reads channel (c · rows + i) · columns + j of x. Corners are rounded, and as in torchvision the last row
+    and column of x never count. The gradient for x is that of this mean, in a fixed order; boxes have none.
+    """
+    options = {"stream": stream, "preference": preference}
+    return ps_roi_pooled(
+        x, rois_of(x, boxes, options), output_size=_size(output_size), spatial_scale=spatial_scale, out=out, **options,
     )  # fmt: skip

@@ -15,6 +15,7 @@ from ...core.errors import InvalidProblemError
 from ...core.views import shape_of
 from ..layout.moves import copy
 from ..layout.views import movedim
+from .integers import in_floats, of_integers
 from .interpolate import InterpolatePlan, interpolated
 from .resample import InterpolateKind, step_of
 from .sampling import float_like, one_of
@@ -80,11 +81,16 @@ def interpolate(
     mode: "nearest", "nearest-exact", "area"; "linear", "bilinear", "trilinear" of one, two, three axes; "bicubic" of
     two. align_corners: the outermost places stay where they are. scale_factor sets the distance of outputs unless
     recompute_scale_factor takes it from the sizes. antialias ("bilinear", "bicubic"): a filter wide enough for what
-    shrinks, one axis after the other. The gradient sums in a fixed order, without atomics.
+    shrinks, one axis after the other. The gradient sums in a fixed order, without atomics. Integers of 8 and 16 bits
+    and int32 are interpolated in floats and rounded once, halves to even, within the element; torch's uint8, whose
+    weights are integers, may be one off.
     """
     options = {"stream": stream, "preference": preference}
     shape = shape_of(x, "x")
     rank, mode = len(shape) - 2, one_of("mode", mode, tuple(_MODES))
+    if of_integers(x):
+        more = (size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
+        return in_floats(lambda wide: interpolate(wide, *more, **options), x, out, options)
     float_like(x)
     if not 1 <= rank <= 3 or _RANKS.get(mode, rank) != rank:
         wanted = _RANKS.get(mode, "one to three")

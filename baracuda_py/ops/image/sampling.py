@@ -176,7 +176,7 @@ def float_like(x: Any, name: str = "x") -> Any:
     """The element of an image, which must be a float."""
     found = read(x, name).element
     if not found.is_float:
-        raise UnsupportedError(f"{name} must be floats, got {found}; cast it first")
+        raise UnsupportedError(f"{name} must be floats, got {found}: write cast({name}, 'float32')")
     return found
 
 

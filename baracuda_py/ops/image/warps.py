@@ -18,6 +18,7 @@ from ..layout.moves import copy
 from ..layout.parts import unbind
 from ..layout.views import reshape
 from ..segment.gather_scatter import GatherScatterPlan
+from .integers import in_floats, of_integers
 from .sampling import (
     PADDINGS, TAPS, float_like, formula, images_at, one_of, reduced, shaped, summed, tap_number, token_formulas,
     tokens,
@@ -128,9 +129,12 @@ def warp_affine(
 
     x: [N, C, H, W]; m: [N, 2, 3] of (x, y) in places, in x's accumulator; dsize: (height, width) of y. mode and
     padding_mode are those of `grid_sample`, reflection about the outermost places. The map is inverted by formula: one
-    that is singular reads nothing, 0. Gradients for x and m.
+    that is singular reads nothing, 0. Gradients for x and m. Integers of 8 and 16 bits (m of float32) and int32
+    (float64) are rounded once, halves to even, within the element.
     """
     options = {"stream": stream, "preference": preference}
+    if of_integers(x):
+        return in_floats(lambda wide: warp_affine(wide, m, dsize, mode, padding_mode, **options), x, out, options)
     size, mode, padding = _checked(x, m, 2, dsize, mode, padding_mode)
     u, v = _pixels(x, size, options)
     det = "(m00 * m11 - m01 * m10)"
@@ -147,9 +151,11 @@ def warp_perspective(
 ) -> Any:  # fmt: skip
     """Images moved by homographies (kornia.geometry.transform.warp_perspective, cv2.warpPerspective).
 
-    As `warp_affine` with m of [N, 3, 3]: place p comes to m (p, 1), divided by its third number.
+    As `warp_affine` with m of [N, 3, 3]: place p comes to m (p, 1), divided by its third number. Integers as there.
     """
     options = {"stream": stream, "preference": preference}
+    if of_integers(x):
+        return in_floats(lambda wide: warp_perspective(wide, m, dsize, mode, padding_mode, **options), x, out, options)
     size, mode, padding = _checked(x, m, 3, dsize, mode, padding_mode)
     u, v = _pixels(x, size, options)
 
@@ -171,9 +177,13 @@ def remap(
     """Images at places that two maps tell (cv2.remap): y[n, c, i, j] = x[n, c] at column map_x[n, i, j], row map_y.
 
     x: [N, C, H, W]; maps: [N, height, width], in x's element or its accumulator, in places. mode and padding_mode are
-    those of `grid_sample`; align_corners says about what reflection is. Gradients for x and both maps.
+    those of `grid_sample`; align_corners says about what reflection is. Gradients for x and both maps. Integers of 8
+    and 16 bits (maps of float32) and int32 (float64) are rounded once, halves to even, within the element.
     """
     options = {"stream": stream, "preference": preference}
+    if of_integers(x):
+        facts: dict[str, Any] = {"mode": mode, "padding_mode": padding_mode, "align_corners": align_corners}
+        return in_floats(lambda wide: remap(wide, map_x, map_y, **facts, **options), x, out, options)
     shape, points = shape_of(x, "x"), shape_of(map_x, "map_x")
     if len(shape) != 4 or len(points) != 3 or points[0] != shape[0] or shape_of(map_y, "map_y") != points:
         raise InvalidProblemError(

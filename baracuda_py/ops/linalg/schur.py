@@ -71,12 +71,16 @@ def _shift(t: Any, end: int, tried: int) -> Any:
 def _iterate(t: Any, z: Any) -> bool:
     """The QR iteration, of one shift; whether all rows were left off."""
     n = len(t)
-    eps, left, end, tried = np.finfo(t.dtype).eps, _STEPS * n, n - 1, 0
+    eps, least, left, end, tried = np.finfo(t.dtype).eps, np.finfo(t.dtype).tiny, _STEPS * n, n - 1, 0
+
+    def joins(row: int) -> bool:
+        """Whether a row is not yet left off from the one before it: its square has digits, and it counts."""
+        size, near = np.abs(t[row, row - 1]), np.abs(t[row, row]) + np.abs(t[row - 1, row - 1])
+        return bool(size > eps * near and size * size >= least)
+
     while end > 0 and left:
         begin = end
-        while begin > 0 and np.abs(t[begin, begin - 1]) > eps * (
-            np.abs(t[begin, begin]) + np.abs(t[begin - 1, begin - 1])
-        ):
+        while begin > 0 and joins(begin):
             begin -= 1
         if begin == end:
             end, tried = end - 1, 0

@@ -122,30 +122,47 @@ def frame_sizes(n_fft: Any, hop_length: Any, win_length: Any) -> tuple[int, int,
     return n, hop, n if win_length is None else whole("win_length", win_length, 1, n)
 
 
-def window_of(x: Any, window: Any, n: int, length: int, function: str, options: Any) -> Any:
-    """The window with zeros about it up to the transform's length n; None where it is 1 everywhere."""
+def check_window(x: Any, window: Any, length: int, function: str) -> None:
+    """Refuses a window of another length or element."""
     if window is None:
-        if length == n:
-            return None
-        with beside(x, options["stream"]):
-            window = ones((length,), read(x, "x").element.part, like=x)
-    elif shape_of(window, "window") != (length,):
+        return
+    if shape_of(window, "window") != (length,):
         raise InvalidProblemError(
             f"{function}: window must have shape {(length,)}, of win_length, got {shape_of(window, 'window')}"
         )
     with_same(x, window, "window", function)
+
+
+def widened_window(x: Any, window: Any, n: int, length: int, options: Any) -> Any:
+    """A window that was checked with zeros about it up to the transform's length n; None where it is 1 everywhere."""
+    if length == n:
+        return window
+    if window is None:
+        with beside(x, options["stream"]):
+            window = ones((length,), read(x, "x").element.part, like=x)
     left = (n - length) // 2
-    return window if length == n else pad(window, ((left, n - length - left),), **options)
+    return pad(window, ((left, n - length - left),), **options)
 
 
-def centred(x: Any, n: int, mode: Any, options: Any) -> Any:
-    """x with half a window about it along the last axis."""
-    half, rank = n // 2, len(shape_of(x, "x"))
+def window_of(x: Any, window: Any, n: int, length: int, function: str, options: Any) -> Any:
+    """`widened_window` of one that is checked here."""
+    check_window(x, window, length, function)
+    return widened_window(x, window, n, length, options)
+
+
+def check_centre(x: Any, n: int, mode: Any) -> None:
+    """Refuses a signal that is too short to be reflected half a window about it."""
+    half = n // 2
     if mode == "reflect" and half >= max(shape_of(x, "x")[-1], 1):
         raise InvalidProblemError(
             f"x must have more than {half} elements along its last axis, half of n_fft, to be reflected, got "
             f'{shape_of(x, "x")[-1]}; give center=False or pad_mode="constant"'
         )
+
+
+def centred(x: Any, n: int, mode: Any, options: Any) -> Any:
+    """x with half a window about it along the last axis."""
+    half, rank = n // 2, len(shape_of(x, "x"))
     return pad(x, [(0, 0)] * (rank - 1) + [(half, half)], mode, **options)
 
 

@@ -12,7 +12,7 @@ from ...core.outputs import beside, each_of
 from ...core.views import shape_of
 from ...calls.entries import entry
 from ..elementwise.binary_functions import div
-from ..fft.rfft import RfftPlan
+from ..fft.framed_rfft import FramedRfftPlan
 from ..gemm.gemm import GemmPlan
 from ..gemm.matmul import matmul
 from ..layout.moves import copy
@@ -21,7 +21,8 @@ from ..layout.windows import hann_window
 from .decibels import amplitude_to_db
 from .frames import formula, frame_sizes, one_of, power_of, real_kind, scaled
 from .mel import cosines, mel_filterbank
-from .stft import stft, turned, turned_out
+from .fused_frames import short_time
+from .stft import cut_of, one_side, turned, turned_out
 
 
 def _spectra(
@@ -43,14 +44,12 @@ def _spectra(
         raise InvalidProblemError(f"power must be above 0, or None for complex numbers, got {shown(power)}")
     by_length, by_window = normalized == "frame_length", normalized in (True, "window")
     last = None if by_window else out
-    made: Any
-    if exponent is None:
-        to = None if last is None else turned(last)
-        made = turned(stft(x, n, hop, length, window, center, pad_mode, by_length, onesided, out=to, **options))
-        if not by_window:
-            return made
-    else:
-        made = turned(stft(x, n, hop, length, window, center, pad_mode, by_length, onesided, **options))
+    is_complex, cut = cut_of(x, n, hop, length, window, center, pad_mode, complex_too=False)
+    half, norm = one_side(onesided, is_complex), "ortho" if by_length else "backward"
+    result = "complex" if exponent is None else {1.0: "magnitude", 2.0: "power"}.get(exponent, "complex")
+    to = last if exponent is None or result != "complex" else None
+    made = short_time(x, window, cut, half, norm, result, to, options)
+    if exponent is not None and result == "complex":
         made = power_of(made, exponent, options, last)
     if not by_window:
         return made
@@ -62,7 +61,7 @@ def _spectra(
     return div(made, factor, out=out, **options)
 
 
-@entry(RfftPlan)
+@entry(FramedRfftPlan)
 def spectrogram(
     x: Array, n_fft: int = 400, hop_length: int | None = None, win_length: int | None = None,
     window: Array | None = None, power: float | None = 2.0, normalized: Any = False, center: bool = True,
@@ -74,7 +73,8 @@ def spectrogram(
     x: [..., n], float32 or float64. window: [win_length], by default Hann's, periodic; win_length: n_fft by default,
     hop_length: half of it. power: 1 for magnitudes, 2 for their squares; None for the complex numbers. normalized:
     True or "window", divided by the window's |.| in l2 norm before the power; "frame_length", by √n_fft. pad: zeros
-    before and behind x. The rest is that of `stft`. Gradients of x and window.
+    before and behind x. The rest is that of `stft`, which is one launch where that is, the power of 1 or 2 included; a
+    default window, `pad`, other powers and the window's norm have launches of their own. Gradients of x and window.
     """
     options = {"stream": stream, "preference": preference}
     (result,) = each_of(out, 1)

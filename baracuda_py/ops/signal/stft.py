@@ -12,16 +12,17 @@ from ...core.outputs import beside, each_of
 from ...core.views import permuted, shape_of
 from ...calls.entries import entry
 from ..elementwise.binary_functions import mul
-from ..fft.functions import fft, ifft, irfft, rfft
+from ..fft.framed_rfft import FramedRfftPlan
+from ..fft.functions import ifft, irfft
 from ..fft.irfft import IrfftPlan
-from ..fft.rfft import RfftPlan
 from ..layout.concat import stack
 from ..layout.creation import ones
 from ..layout.pad import pad
 from ..layout.views import part
 from .frames import (
-    centred, formula, frame_sizes, framed, overlap_added, parts, real_kind, scaled, spread_rows, window_of,
+    check_centre, check_window, formula, frame_sizes, overlap_added, parts, real_kind, scaled, spread_rows, window_of,
 )  # fmt: skip
+from .fused_frames import Frames, short_time
 
 LEAST = 1e-11  # PyTorch's bound of what windows add up to
 
@@ -43,14 +44,30 @@ def turned_out(out: Any, x: Any) -> Any:
     return turned(one)
 
 
-def _one_side(onesided: Any, is_complex: bool) -> bool:
+def one_side(onesided: Any, is_complex: bool) -> bool:
+    """Whether half of the spectrum is meant."""
     one = not is_complex if onesided is None else truth("onesided", onesided)
     if one and is_complex:
         raise InvalidProblemError("onesided must be False for a complex x or window, whose spectrum has both halves")
     return one
 
 
-@entry(RfftPlan)
+def cut_of(
+    x: Any, n_fft: Any, hop_length: Any, win_length: Any, window: Any, center: Any, pad_mode: Any, complex_too: bool
+) -> tuple[bool, Frames]:  # fmt: skip
+    """Whether x is complex, and its frames, of arguments that are checked."""
+    real_kind(x, "stft", complex_too=complex_too)
+    if not shape_of(x, "x"):
+        raise InvalidProblemError("stft: x must have an axis of time, got a single number")
+    n, hop, length = frame_sizes(n_fft, hop_length, win_length)
+    check_window(x, window, length, "stft")
+    about = truth("center", center)
+    if about:
+        check_centre(x, n, pad_mode)
+    return read(x, "x").element.is_complex, Frames(n, hop, length, n // 2 if about else 0, pad_mode)
+
+
+@entry(FramedRfftPlan)
 def stft(
     x: Array, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window: Array | None = None,
     center: bool = True, pad_mode: str = "reflect", normalized: bool = False, onesided: bool | None = None,
@@ -64,26 +81,18 @@ def stft(
     about x[t hop_length], x being padded by n_fft // 2 as `pad` does with pad_mode; else it begins there. normalized:
     divided by √n_fft. return_complex=False: parts as a last axis of two.
 
-    Up to three launches: padding, the product of overlapping frames and the window, the transform, which stands in
-    memory frame by frame and is returned as a view. Gradients of x and window.
+    One launch where x is real and n_fft a product of 2, 3, 5 and 7 that a block holds (powers of two up to 16384, of
+    float64 8192): frames are read from x where they overlap, padding and window by the way (`FramedRfftPlan`). Else up
+    to three: padding, the product of frames and window, the transform. The result stands in memory frame by frame and
+    is returned as a view. Gradients of x and window.
     """
     options = {"stream": stream, "preference": preference}
-    real_kind(x, "stft", complex_too=True)
-    if not shape_of(x, "x"):
-        raise InvalidProblemError("stft: x must have an axis of time, got a single number")
-    n, hop, length = frame_sizes(n_fft, hop_length, win_length)
-    is_complex = read(x, "x").element.is_complex
-    half, both = _one_side(onesided, is_complex), not truth("return_complex", return_complex)
+    is_complex, cut = cut_of(x, n_fft, hop_length, win_length, window, center, pad_mode, complex_too=True)
+    half, both = one_side(onesided, is_complex), not truth("return_complex", return_complex)
     (out,) = each_of(out, 1)
     to = None if both else turned_out(out, x)
-    taps = window_of(x, window, n, length, "stft", options)
-    if truth("center", center):
-        x = centred(x, n, pad_mode, options)
-    frames = framed(x, n, hop, "stft")
-    if taps is not None:
-        frames = scaled(frames, taps, options) if is_complex else mul(frames, taps, **options)
     norm = "ortho" if truth("normalized", normalized) else "backward"
-    made = turned((rfft if half else fft)(frames, norm=norm, out=to, **options))
+    made = turned(short_time(x, window, cut, half, norm, "complex", to, options))
     if both:
         return stack(parts(made, options), axis=-1, out=out, **options)
     return made if out is None else out

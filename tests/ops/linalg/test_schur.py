@@ -43,6 +43,16 @@ def test_forms(n: int, dtype: str, place: str) -> None:
     assert (residual(desc, "t", **scaled) <= 20 * np.finfo(dtype).eps).all()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+def test_equal_rows(dtype: str) -> None:
+    """Of rank 1: what is left of the others are roundings of roundings, whose products have no digits."""
+    a = drawn(np.random.default_rng(64), (1, 64, 64), dtype)
+    a[0] = a[0, 0]
+    t, _, info = bc.schur(a, return_info=True)
+    assert not info.any()
+    np.testing.assert_allclose(np.trace(t[0]), np.trace(a[0]), rtol=1e-5)
+
+
 def test_nan_is_told_of_its_matrix_alone(place: str) -> None:
     a = drawn(np.random.default_rng(0), (3, 5, 5), "complex64")
     a[1, 2, 3] = np.nan

@@ -1,0 +1,81 @@
+"""ps_roi_pool_backward: dx from dy, each place a sum over the regions that have it in its channel's bin; no atomics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...calls.functional import functional
+from ...core import (
+    FLOATS, Args, Array, Geometry, Guarantee, Params, Plan, Problem, Relative, Variant, operand, output,
+)  # fmt: skip
+from ...schedules.planes import planes_kernels, planes_params
+from .ps_roi_pool import BENCHMARKS, PsRoiPoolDescriptor, sensitive_geometry
+from .roi_align import random_rois
+from .roi_pool import POOLED_FIELDS, pooled_case, pooled_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class PsRoiPoolBackwardDescriptor(PsRoiPoolDescriptor):
+    """The forward's fields."""
+
+
+@dataclass(slots=True, kw_only=True)
+class PsRoiPoolBackwardArgs(Args):
+    """Any strides."""
+
+    dy: Array = operand("regions out_channels *output_size")
+    rois: Array = operand("regions 5", values=random_rois)
+    dx: Array = output("batch channels height width")
+
+
+def reference(desc: PsRoiPoolBackwardDescriptor, *, dy: Any, rois: Any) -> Mapping[str, Any]:
+    """NumPy in the dtype dy comes in: region by region, bin by bin."""
+    dx = np.zeros((desc.batch, desc.channels, *desc.size), dy.dtype)
+    with np.errstate(all="ignore"):
+        for r, image, rows, columns in pooled_of(desc, rois):
+            for i, (top, bottom) in enumerate(rows):
+                for j, (left, right) in enumerate(columns):
+                    area = dy.dtype.type(max((bottom - top) * (right - left), 1))
+                    own = dx[image, i * desc.output_size[1] + j :: desc.bins, top:bottom, left:right]
+                    own += (dy[r, :, i, j] / area)[:, None, None]
+    return {"dx": dx}
+
+
+PARAMS = Params("PsRoiPoolBackwardParams", dx="ptr", dy="ptr", rois="ptr", **POOLED_FIELDS, **planes_params(2))
+
+
+def _geometry(p: Problem) -> Geometry | str:
+    return sensitive_geometry(p, p.dx, p.dy, (p.desc.bins, 1))
+
+
+class PsRoiPoolBackwardPlan(Plan):
+    """dx[n, channel of bin (i, j), y, x] = Σ over the regions of image n, in order, of dy over the bin's places.
+
+    It is the gradient of the forward, so 0 in the last row and column, where torchvision's own hands some back.
+    """
+
+    op = "image.ps_roi_pool_backward"
+    direction = "backward"
+    descriptor = PsRoiPoolBackwardDescriptor
+    args = PsRoiPoolBackwardArgs
+    reference = staticmethod(reference)
+    value_policy = "a region of no image, with a coordinate that is not finite or beyond 2^20, hands nothing back"
+    variants = (
+        Variant(
+            "planes", _geometry, source="image/ps_roi_pool_backward.cu", elements=FLOATS,
+            kernels=planes_kernels("ps_roi_pool_backward<{T}, {N}, {TOGETHER}>", PARAMS), may_spill=True,
+            guarantee=Guarantee(Relative(2), batch_invariant=True),
+        ),
+    )  # fmt: skip
+    benchmarks = BENCHMARKS
+
+    @staticmethod
+    def case(draw: Any) -> PsRoiPoolBackwardDescriptor:
+        return pooled_case(draw, PsRoiPoolBackwardDescriptor, True)  # type: ignore[no-any-return]
+
+
+ps_roi_pool_backward = functional(PsRoiPoolBackwardPlan, follows="dy")
