@@ -2,150 +2,37 @@
 
 One form serves a convolution, its transposed one and the gradient of its input, which differ in numbers alone: x is
 spread by `input_dilation`, windows lie `stride` apart, and a filter that is `transposed` is read backwards with its
-channels exchanged. Tensor cores read channels last in pieces of 16 bytes; what lies otherwise is packed so into the
-workspace first. k is (axes of the window, channels) in every design.
+channels exchanged. A spread input takes a launch for each of its phases (conv_phases). Tensor cores read channels last
+in pieces of 16 bytes; what lies otherwise is packed so into the workspace first. k is (axes of the window, channels) in
+every design.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..core.element import ElementKind
-from ..core.memo import cached_property
 from ..core.tensor import View, merge_axes, pad
 from ..core.variant import Geometry, Problem, Step, aligned
-from .conv_kernels import SIMT, THREADS, WGMMA_ROWS, WGMMA_THREADS, register_rows, ring_bytes, wgmma_bytes
+from .conv_kernels import (
+    PLACES,
+    SIMT,
+    THREADS,
+    WGMMA_ROWS,
+    WGMMA_THREADS,
+    depthwise_vector,
+    register_rows,
+    ring_bytes,
+    wgmma_bytes,
+)  # fmt: skip
+from .conv_phases import Block, Phase, block_of, phases
+from .conv_problem import Convolution, Field, Filter, Six, convolution_of, field_of, filter_of
 from .gemm import ACTIVATIONS, MMA_THREADS, dense
-from .map import divider
 from .products import Place
-from .window import Three, three
 
-Six = tuple[int, ...]  # strides of batch, group, channel and three spatial axes; of a filter group, output, channel, …
-
-
-@dataclass(frozen=True)
-class Convolution:
-    """The numbers of a convolution: x̂ [batch, groups · channels, …] → [batch, groups · cols, …]."""
-
-    batch: int
-    groups: int
-    channels: int
-    cols: int
-    in_extent: Three
-    out_extent: Three
-    kernel: Three
-    stride: Three
-    padding: Three  # before x̂, negative where it is cut
-    dilation: Three
-    input_dilation: Three
-    transposed: bool
-
-    @cached_property
-    def rows(self) -> int:
-        """Places of the result."""
-        return self.batch * math.prod(self.out_extent)
-
-    @property
-    def taps(self) -> int:
-        """Places of a window."""
-        return math.prod(self.kernel)
-
-    @property
-    def turned(self) -> Convolution:
-        """Of the result's gradient, what gives that of x."""
-        axes = zip(self.kernel, self.dilation, self.padding, strict=True)
-        before = three([(k - 1) * d - p for k, d, p in axes], 0)
-        return replace(
-            self, channels=self.cols, cols=self.channels, in_extent=self.out_extent, out_extent=self.in_extent,
-            stride=self.input_dilation, input_dilation=self.stride, padding=before,
-            transposed=not self.transposed,
-        )  # fmt: skip
-
-    @property
-    def few(self) -> bool:
-        """Whether groups are too narrow for tiles: what is told by the descriptor alone."""
-        return self.groups > 1 and self.cols <= 8 and self.channels <= 8
-
-    @property
-    def depthwise(self) -> bool:
-        """Whether a group is one channel and one output, of an input that is not spread."""
-        return self.groups > 1 and self.cols == self.channels == 1 and self.input_dilation == (1, 1, 1)
-
-    @property
-    def short(self) -> bool:
-        """Whether places, with windows around them, stay below 2^29."""
-        places = zip(
-            self.in_extent, self.out_extent, self.kernel, self.stride, self.padding, self.dilation, self.input_dilation,
-            strict=True,
-        )  # fmt: skip
-        return all(max(n * e, (m - 1) * s + k * d + abs(p)) < 2**29 for n, m, k, s, p, d, e in places)
-
-    def values(self) -> dict[str, Any]:
-        """Fields of `PARAMS`."""
-        narrow = self.rows < 2**31
-        return {
-            "narrow": narrow, "dividers": [divider(n) if narrow and n else (0, 0, 0) for n in self.out_extent],
-            "rows": self.rows, "cols": self.cols, "channels": self.channels, "taps": self.taps, "groups": self.groups,
-            "split_rows": 0, "in_extent": self.in_extent, "out_extent": self.out_extent, "kernel": self.kernel,
-            "stride": self.stride, "padding": self.padding, "dilation": self.dilation,
-            "input_dilation": self.input_dilation, "w_start": 0, "bias_step": 0, "activation": 0, "wide": 0,
-            "channels_inner": 0, "x": "@null", "w": "@null", "bias": "@null", "z": "@null", "y": "@null",
-            "pre": "@null", "parts": "@null", "x_steps": (0,) * 6, "w_steps": (0,) * 6, "y_steps": [(0,) * 6] * 3,
-        }  # fmt: skip
-
-
-def convolution_of(desc: Any) -> Convolution:
-    """The numbers of a descriptor of `ConvPlan` or its gradients."""
-    return Convolution(
-        math.prod(desc.batch_shape), desc.groups, desc.in_channels // desc.groups, desc.out_channels // desc.groups,
-        three(desc.in_shape, 1), three(desc.spatial_shape, 1), three(desc.kernel_size, 1), three(desc.stride, 1),
-        three([before for before, _ in desc.padding], 0), three(desc.dilation, 1), three(desc.input_dilation, 1),
-        desc.transposed,
-    )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Field:
-    """An operand [batch, groups · channels, …]: where it is and its strides."""
-
-    place: Place
-    steps: Six
-    aligned: bool  # to 16 bytes
-    whole: bool = False  # zeros fill up the last piece of channels
-
-    def pieces(self, extents: Sequence[int], channels: int, each: int) -> bool:
-        """Whether channels lie together in whole pieces of `each`; extents: batch, groups and three axes."""
-        outer = zip((*self.steps[:2], *self.steps[3:]), extents, strict=True)
-        together = self.steps[2] == 1 or channels == 1
-        return (
-            self.aligned
-            and together
-            and (self.whole or channels % each == 0)
-            and all(s % each == 0 for s, n in outer if n > 1)
-        )
-
-
-def field_of(name: str, view: View, rank: int, channels: int) -> Field:
-    """An operand of a plan, whose groups have `channels`."""
-    strides = [0 if n == 1 else s for n, s in zip(view.shape, view.strides, strict=True)]
-    batch = strides[0] if len(strides) > rank + 1 else 0
-    step = view.strides[-rank - 1] if view.shape[-rank - 1] > 1 else 1
-    return Field(
-        Place(name), (batch, step * channels, step, *three(strides[len(strides) - rank :], 0)), view.ptr % 16 == 0
-    )
-
-
-def filter_steps(view: View, conv: Convolution) -> tuple[Six, int]:
-    """Strides of a filter, and where its first place is, as a convolution reads or a gradient writes it."""
-    first, second, *places = view.strides
-    own = three(places, 0)
-    if not conv.transposed:
-        return (conv.cols * first, first, second, *own), 0
-    start = sum((k - 1) * s for k, s in zip(conv.kernel, own, strict=True))
-    return (conv.channels * first, second, first, *(-s for s in own)), start
+_TILE = 64  # columns of the smallest tile on tensor cores
 
 
 def tiles(conv: Convolution, size: int, rows: int = 0) -> int:
@@ -160,6 +47,7 @@ class Launches:
         self.p, self.steps, self.used, self.warpgroups = p, list[Step](), 0, warpgroups
         self.element: ElementKind = p.desc.element
         self.each = 16 // self.element.itemsize
+        self.lines = 0  # which results of a depthwise convolution are stored in whole pieces, a bit each
 
     def geometry(self) -> Geometry:
         """All of them."""
@@ -220,28 +108,136 @@ class Launches:
         extents = (conv.batch, conv.groups, *conv.in_extent)
         return field if field.pieces(extents, conv.channels, self.each) else self.packed_field(field, conv)
 
-    def filter(self, view: View, conv: Convolution) -> tuple[Place, Six]:
+    def filter(self, w: Filter, conv: Convolution) -> tuple[Place, Six]:
         """A filter as tensor cores read it, [group][output][k]."""
-        steps, start = filter_steps(view, conv)
+        steps, start = w.steps, w.start
+        if conv.empty:
+            return Place("w"), steps  # which nothing reads
         a, b, c = conv.kernel
         lines = (conv.channels * b * c, conv.channels * c, conv.channels)
         dense_k = all(n == 1 or s == m for n, s, m in zip(conv.kernel, steps[3:], lines, strict=True))
         outer = ((conv.groups, steps[0]), (conv.cols, steps[1]))
         whole = conv.channels % self.each == 0 and all(n == 1 or s % self.each == 0 for n, s in outer)
-        if not start and dense_k and whole and view.ptr % 16 == 0 and (steps[2] == 1 or conv.channels == 1):
-            return Place("w"), steps
+        if not start and dense_k and whole and w.ptr % 16 == 0 and (steps[2] == 1 or conv.channels == 1):
+            # Copies of rows that are none have an address, too, which must be aligned.
+            return Place("w"), (steps[0], steps[1] if conv.cols > 1 else 0, *steps[2:])
         shape = (conv.groups, conv.cols, a, b, c)
         place, pitch = self.packed(Place("w"), shape, (*steps[:2], *steps[3:]), conv.channels, steps[2], start)
         each = conv.taps * pitch
         return place, (conv.cols * each, each, 1, b * c * pitch, c * pitch, pitch)
 
-    def product(self, conv: Convolution, x: Field, w: View, values: Mapping[str, Any], inner: bool) -> str | None:
-        """The convolution on tensor cores; values: fields of the epilogue. A string says why not.
+    def convolve(
+        self, conv: Convolution, x: Field, w: View, values: Mapping[str, Any], inner: bool, tensor_cores: bool
+    ) -> str | None:
+        """The convolution, a launch for each of its phases; values: fields of the epilogue. A string says why not.
 
         inner: results that are neighbours in memory are channels.
         """
-        if conv.few:
+        if tensor_cores and conv.few:
             return "groups of few channels are for threads"
+        whole = filter_of(w, conv)
+        if tensor_cores and conv.rows and conv.cols and conv.folds(self.each):
+            made = self.folded_filter(whole, conv)
+            return self.product(conv.folded, self.folded_field(x, conv), whole, values, inner, made)
+        if tensor_cores and conv.rows and conv.cols:
+            x = self.ready(x, conv)
+        self.lines = values["wide"]
+        if "formula_steps" not in values:
+            self.lines = sum(1 << n for n, s in enumerate(values["y_steps"]) if self.wide_line(conv, n, s))
+        block = block_of(conv, _TILE, "dy" in self.p.views) if tensor_cores else None
+        if block is not None:
+            values = {**values, "apart": block.apart, "full_extent": conv.out_extent, "phase_cols": conv.cols}
+            made = self.block_filter(whole, block)
+            return self.product(block.conv, x, whole, values, inner, made, True)
+        return self.by_phases(self.product if tensor_cores else self.simple, conv, x, whole, values, inner)
+
+    def by_phases(
+        self, launch: Callable[..., str | None], conv: Convolution, x: Field, w: Filter, values: Mapping[str, Any],
+        inner: bool,
+    ) -> str | None:  # fmt: skip
+        """A launch for each phase. An output is written once where what is added to it may be the same array."""
+        overwrite = values.get("z", "@null") == "@null" and "o0" not in values
+        for phase in phases(conv, overwrite):
+            why = launch(phase.conv, x, phase.filter(w), self._of_phase(values, phase), inner)
+            if why:
+                return why
+        return None
+
+    def _of_phase(self, values: Mapping[str, Any], phase: Phase) -> dict[str, Any]:
+        """Fields of the epilogue for the outputs of a phase."""
+        found = dict(values)
+        operands = [f"o{n}" for n in range(len(values.get("formula_steps", ())))]
+        for steps, names in (("y_steps", ("y", "pre", "z")), ("formula_steps", operands)):
+            moved = [phase.outputs(own) for own in values.get(steps, ())]
+            for name, (start, _) in zip(names, moved, strict=True):
+                if start:
+                    view = self.p.views[name if name in self.p.views else found[name]]
+                    found[name] = (found[name], start * view.element.itemsize)
+            if moved:
+                found[steps] = [own for _, own in moved]
+        return found
+
+    def block_filter(self, w: Filter, block: Block) -> tuple[Place, Six]:
+        """The filter of a block, [group][phase][output][k]."""
+        conv, whole = block.conv, block.whole
+        pitch = -(-conv.channels // self.each) * self.each
+        count = conv.groups * conv.cols * conv.taps * pitch
+        place = self.reserve(count * self.element.itemsize)
+        params = {
+            "w": "w", "to": ("@workspace", place.offset), "groups": conv.groups, "phases": block.count,
+            "cols": whole.cols, "taps": conv.taps, "pitch": pitch, "channels": conv.channels, "start": w.start,
+            "steps": w.steps, "window": conv.kernel, "window_dilation": conv.dilation, "window_padding": conv.padding,
+            "apart": block.apart, "spread": whole.input_dilation, "stride": whole.stride, "padding": whole.padding,
+            "dilation": whole.dilation, "kernel": whole.kernel,
+        }  # fmt: skip
+        self.steps.append(Step("block_filter", (-(-count // self.each // THREADS), 1, 1), params, {}, THREADS))
+        _, b, c = conv.kernel
+        each = conv.taps * pitch
+        return place, (conv.cols * each, each, 1, b * c * pitch, c * pitch, pitch)
+
+    def _runs(
+        self, place: Place, shape: Sequence[int], steps: Sequence[int], start: int, line: Mapping[str, int]
+    ) -> tuple[Place, int]:
+        """Lines (tap, channel) of windows along the last axis, [*shape, places, pitch], and their pitch."""
+        pitch = -(-line["taps"] * line["channels"] // self.each) * self.each
+        count = math.prod(shape) * line["places"]
+        to = self.reserve(count * pitch * self.element.itemsize)
+        params = {
+            "x": place.slot, "to": ("@workspace", to.offset), "count": count, "pitch": pitch, "start": start,
+            "shape": pad(shape), "steps": pad(steps), "rank": len(shape), **line,
+        }  # fmt: skip
+        blocks = -(-count * (pitch // self.each) // THREADS)
+        if blocks:
+            self.steps.append(Step("pack_runs", (blocks, 1, 1), params, {}, THREADS))
+        return to, pitch
+
+    def folded_field(self, x: Field, conv: Convolution) -> Field:
+        """An input as `conv.folded` reads it."""
+        a, b, places = (*conv.in_extent[:2], conv.out_extent[2])
+        line = {
+            "places": places, "stride": conv.stride[2], "padding": conv.padding[2], "dilation": conv.dilation[2],
+            "extent": conv.in_extent[2], "taps": conv.kernel[2], "channels": conv.channels, "place_step": x.steps[5],
+            "channel_step": x.steps[2],
+        }  # fmt: skip
+        place, pitch = self._runs(x.place, (conv.batch, a, b), (x.steps[0], *x.steps[3:5]), 0, line)
+        each = places * pitch
+        return Field(place, (a * b * each, 0, 1, b * each, each, pitch), True, True)
+
+    def folded_filter(self, w: Filter, conv: Convolution) -> tuple[Place, Six]:
+        """A filter as `conv.folded` reads it."""
+        a, b, taps = conv.kernel
+        line = {
+            "places": 1, "stride": 0, "padding": 0, "dilation": 1, "extent": taps, "taps": taps,
+            "channels": conv.channels, "place_step": w.steps[5], "channel_step": w.steps[2],
+        }  # fmt: skip
+        place, pitch = self._runs(Place("w"), (conv.cols, a, b), (w.steps[1], *w.steps[3:5]), w.start, line)
+        return place, (0, a * b * pitch, 1, b * pitch, pitch, pitch)
+
+    def product(
+        self, conv: Convolution, x: Field, w: Filter, values: Mapping[str, Any], inner: bool,
+        made: tuple[Place, Six] | None = None, blocks_of_outputs: bool = False,
+    ) -> str | None:  # fmt: skip
+        """A phase, or blocks of them, on tensor cores; made: the filter as they read it."""
         if not conv.short or conv.taps * conv.channels >= 2**30:
             return "places need more than 32 bits"
         if not conv.rows or not conv.cols:
@@ -252,33 +248,33 @@ class Launches:
         blocks = tiles(conv, size, WGMMA_ROWS if self.warpgroups else size)
         if blocks >= 2**31:
             return f"needs {blocks} blocks, a grid has 2**31 - 1"
-        place, steps = self.filter(w, conv)
-        x, each = self.ready(x, conv), self.each
+        place, steps = made or self.filter(w, conv)
+        each = self.each
         if not self.near(x, conv):
             return f"x has pieces of 16 bytes that are more than {2**30} apart"
         params = conv.values() | {
             "channels_inner": inner, "x": x.place.slot, "x_steps": x.steps, "w": place.slot, "w_steps": steps,
             "channels": -(-conv.channels // each) * each, **values,
         }  # fmt: skip
-        self.steps.append(self.tile(size, blocks, params, conv.input_dilation != (1, 1, 1)))
+        self.steps.append(self.tile(size, blocks, params, blocks_of_outputs))
         return None
 
-    def tile(self, size: int, blocks: int, params: Mapping[str, Any], spread: bool) -> Step:
+    def tile(self, size: int, blocks: int, params: Mapping[str, Any], blocks_of_outputs: bool) -> Step:
         """The launch of a product in tiles of `size`."""
         if self.warpgroups:
-            axes = {"COLS": size, "SPREAD": spread}
+            axes = {"COLS": size, "BLOCKS": blocks_of_outputs}
             return Step("wgmma", (blocks, 1, 1), params, axes, WGMMA_THREADS, wgmma_bytes(size))
-        return Step("mma", (blocks, 1, 1), params, {"SIZE": size, "SPREAD": spread}, MMA_THREADS, ring_bytes(size))
+        axes = {"SIZE": size, "BLOCKS": blocks_of_outputs}
+        return Step("mma", (blocks, 1, 1), params, axes, MMA_THREADS, ring_bytes(size))
 
-    def simple(self, conv: Convolution, x: Field, w: View, values: Mapping[str, Any], inner: bool) -> str | None:
-        """The convolution in any strides."""
+    def simple(self, conv: Convolution, x: Field, w: Filter, values: Mapping[str, Any], inner: bool) -> str | None:
+        """A phase in any strides."""
         if not conv.rows or not conv.cols:
             return None
         if conv.depthwise:
             return self.depthwise(conv, x, w, values, inner)
-        steps, start = filter_steps(w, conv)
-        params = conv.values() | {"x": x.place.slot, "x_steps": x.steps, "w": "w", "w_steps": steps, "w_start": start}
-        params |= {**values, "channels_inner": inner}
+        params = conv.values() | {"x": x.place.slot, "x_steps": x.steps, "w": "w", "w_steps": w.steps}
+        params |= {**values, "w_start": w.start, "channels_inner": inner}
         direct = conv.few or conv.cols < 8
         blocks = -(-conv.rows * conv.cols * conv.groups // THREADS) if direct else tiles(conv, SIMT)
         if blocks >= 2**31:
@@ -286,12 +282,12 @@ class Launches:
         self.steps.append(Step("direct" if direct else "simt", (blocks, 1, 1), params, {}, THREADS))
         return None
 
-    def depthwise(self, conv: Convolution, x: Field, w: View, values: Mapping[str, Any], inner: bool) -> str | None:
-        """The convolution of groups of one channel, neighbouring ones together where they lie so."""
-        steps, start = filter_steps(w, conv)
+    def depthwise(self, conv: Convolution, x: Field, w: Filter, values: Mapping[str, Any], inner: bool) -> str | None:
+        """A phase where groups have one channel, neighbouring ones together where they lie so."""
+        steps, start = w.steps, w.start
         place, each, vector = Place("w"), self.each, 1
         if self.depthwise_pieces(conv, x):
-            vector, inner = each, True
+            vector, inner = depthwise_vector(self.element), True
             lines = zip(conv.kernel, steps[3:], strict=True)
             if start or steps[0] != 1 or w.ptr % 16 or any(s % each for n, s in lines if n > 1):
                 place, pitch = self.packed(place, conv.kernel, steps[3:], conv.groups, steps[0], start)
@@ -299,14 +295,13 @@ class Launches:
                 steps, start = (1, 0, 0, b * c * pitch, c * pitch, pitch), 0
         plain = conv.stride[2] == 1 and conv.dilation[2] == 1 and conv.kernel[2] in register_rows(self.element)
         outer = conv.batch * conv.out_extent[0] * conv.out_extent[1]
-        blocks = -(-outer * -(-conv.out_extent[2] // 4) * (conv.groups // vector) // THREADS)
+        chunks = -(-conv.out_extent[2] // PLACES[vector > 1])
+        blocks = -(-outer * chunks * (conv.groups // vector) // THREADS)
         if blocks >= 2**31:
             return f"needs {blocks} blocks, a grid has 2**31 - 1"
         params = conv.values() | {"x": x.place.slot, "x_steps": x.steps, "w": place.slot, "w_steps": steps}
         params |= {**values, "w_start": start, "channels_inner": inner}
-        wide = params["wide"]
-        if vector > 1:
-            wide = sum(1 << n for n, s in enumerate(params["y_steps"]) if self.wide_line(conv, n, s))
+        wide = self.lines if vector > 1 else params["wide"]
         axes = {"N": vector, "K": conv.kernel[2] if plain else 0}
         self.steps.append(Step("depthwise", (blocks, 1, 1), {**params, "wide": wide}, axes, THREADS))
         return None
@@ -361,14 +356,13 @@ def channels_inner(view: View, rank: int) -> bool:
 
 
 def forward(tensor_cores: bool, warpgroups: bool = False) -> Any:
-    """The geometry of a row of `ConvPlan`."""
+    """The geometry of a row of `ConvPlan`; beside: the fields of a formula's epilogue."""
 
-    def geometry(p: Problem) -> Geometry | str:
+    def geometry(p: Problem, beside: Mapping[str, Any] | None = None) -> Geometry | str:
         conv, launches = convolution_of(p.desc), Launches(p, warpgroups)
         rank = len(p.desc.kernel_size)
-        x, values = field_of("x", p.x, rank, conv.channels), epilogue(p, conv)
-        launch = launches.product if tensor_cores else launches.simple
-        why = launch(conv, x, p.w, values, channels_inner(p.y, rank))
+        x, values = field_of("x", p.x, rank, conv.channels), epilogue(p, conv) | dict(beside or {})
+        why = launches.convolve(conv, x, p.w, values, channels_inner(p.y, rank), tensor_cores)
         return why or launches.geometry()
 
     return geometry

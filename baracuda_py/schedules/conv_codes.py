@@ -13,11 +13,11 @@ from typing import Any
 
 from ..core.element import FP8, ElementKind
 from ..core.params import Params
-from ..core.tensor import View
 from ..core.variant import Geometry, Kernel, Problem, Step
-from .conv import Convolution, Field, Launches, channels_inner, convolution_of, field_of, filter_steps
+from .conv import Launches, channels_inner
 from .conv_formula import in_pieces
 from .conv_kernels import PACK, PARAMS, THREADS, WGMMA_COLS, WGMMA_THREADS, wgmma_bytes
+from .conv_problem import Convolution, Field, Filter, convolution_of, field_of, filter_of
 from .gemm import ACTIVATIONS, BYTE_DEPTH, BYTE_STAGES, BYTE_THREADS, BYTE_TILE
 
 E = ElementKind
@@ -31,7 +31,7 @@ CODES = Params(
     ConvOut=("f32", "f16", "bf16", "i8", "u8", "i32", "e4m3", "e5m2"),
 )  # fmt: skip
 _INTEGERS, _FP8 = "conv/quantized_conv.cu", "conv/scaled_conv.cu"
-_TILES = {"SIZE": (128, 64), "SPREAD": (False, True)}
+_TILES = {"SIZE": (128, 64)}
 
 
 def _kernel(name: str, template: str, source: str, axes: Mapping[str, Any], **more: Any) -> Kernel:
@@ -41,22 +41,18 @@ def _kernel(name: str, template: str, source: str, axes: Mapping[str, Any], **mo
 PACK_BYTES = replace(PACK, template="conv_pack<u8>", shared="conv_bytes")
 SUMS = _kernel("filter_sums", "conv_filter_sums<{W}>", _INTEGERS, {"W": BYTES})
 INTEGER_TILES = _kernel(
-    "mma", "quantized_conv_mma<{T}, {W}, {SIZE}, {SPREAD}>", _INTEGERS, {"W": BYTES, **_TILES}, threads=BYTE_THREADS,
+    "mma", "quantized_conv_mma<{T}, {W}, {SIZE}>", _INTEGERS, {"W": BYTES, **_TILES}, threads=BYTE_THREADS,
 )  # fmt: skip
 INTEGERS = _kernel("each", "quantized_conv_each<{T}, {W}>", _INTEGERS, {"W": BYTES})
-FP8_NATIVE = _kernel("mma", "scaled_conv_mma<{T}, {T}, true, {SIZE}, {SPREAD}>", _FP8, _TILES, threads=BYTE_THREADS)
-FP8_TILES = _kernel(
-    "mma", "scaled_conv_mma<{T}, {W}, false, {SIZE}, {SPREAD}>", _FP8, {"W": FP8, **_TILES}, threads=BYTE_THREADS
-)
+FP8_NATIVE = _kernel("mma", "scaled_conv_mma<{T}, {T}, true, {SIZE}>", _FP8, _TILES, threads=BYTE_THREADS)
+FP8_TILES = _kernel("mma", "scaled_conv_mma<{T}, {W}, false, {SIZE}>", _FP8, {"W": FP8, **_TILES}, threads=BYTE_THREADS)
 _WGMMA: dict[str, Any] = {"threads": WGMMA_THREADS, "min_blocks": 1}
-_PANELS = {"COLS": WGMMA_COLS, "SPREAD": (False, True)}
+_PANELS = {"COLS": WGMMA_COLS}
 _WARPGROUPS = "conv/quantized_conv_wgmma.cu"
 INTEGER_WGMMA = _kernel(
-    "wgmma", "quantized_conv_wgmma<{T}, {W}, {COLS}, {SPREAD}>", _WARPGROUPS, {"W": BYTES, **_PANELS}, **_WGMMA
+    "wgmma", "quantized_conv_wgmma<{T}, {W}, {COLS}>", _WARPGROUPS, {"W": BYTES, **_PANELS}, **_WGMMA
 )
-FP8_WGMMA = _kernel(
-    "wgmma", "scaled_conv_wgmma<{T}, {W}, {COLS}, {SPREAD}>", _WARPGROUPS, {"W": FP8, **_PANELS}, **_WGMMA
-)
+FP8_WGMMA = _kernel("wgmma", "scaled_conv_wgmma<{T}, {W}, {COLS}>", _WARPGROUPS, {"W": FP8, **_PANELS}, **_WGMMA)
 FP8_EACH = _kernel("each", "scaled_conv_each<{T}, {W}>", _FP8, {"W": FP8})
 INTEGER_MMA, FP8_MMA_NATIVE, FP8_MMA = (
     (INTEGER_TILES, SUMS, PACK_BYTES),
@@ -78,7 +74,7 @@ class CodeLaunches(Launches):
         super().__init__(p, warpgroups)
         self.native = native
 
-    def tile(self, size: int, blocks: int, params: Mapping[str, Any], spread: bool) -> Step:
+    def tile(self, size: int, blocks: int, params: Mapping[str, Any], _: bool = False) -> Step:
         """The launch of a product, behind that of the filters' sums where there is a zero point."""
         w = {} if self.native else {"W": self.p.desc.w_element}
         if self.p.views.get("zero_x") is not None:
@@ -87,19 +83,19 @@ class CodeLaunches(Launches):
             params = {**params, **places}
             self.steps.append(Step(SUMS.name, (-(-outputs * 32 // THREADS), 1, 1), params, w, THREADS))
         if self.warpgroups:
-            axes = {"COLS": size, "SPREAD": spread, **w}
-            return Step("wgmma", (blocks, 1, 1), params, axes, WGMMA_THREADS, wgmma_bytes(size))
+            return Step("wgmma", (blocks, 1, 1), params, {"COLS": size, **w}, WGMMA_THREADS, wgmma_bytes(size))
         shared = BYTE_STAGES * 2 * size * BYTE_DEPTH
-        return Step("mma", (blocks, 1, 1), params, {"SIZE": size, "SPREAD": spread, **w}, BYTE_THREADS, shared)
+        return Step("mma", (blocks, 1, 1), params, {"SIZE": size, **w}, BYTE_THREADS, shared)
 
-    def each_output(self, conv: Convolution, x: Field, w: View, values: Mapping[str, Any], inner: bool) -> str | None:
-        """A thread for each output."""
+    def each_output(
+        self, conv: Convolution, x: Field, w: Filter, values: Mapping[str, Any], inner: bool
+    ) -> str | None:  # fmt: skip
+        """A thread for each output of a phase."""
         blocks = -(-conv.rows * conv.cols * conv.groups // THREADS)
         if blocks >= 2**31:
             return f"needs {blocks} blocks, a grid has 2**31 - 1"
-        steps, start = filter_steps(w, conv)
-        params = conv.values() | {"x": x.place.slot, "x_steps": x.steps, "w": "w", "w_steps": steps, "w_start": start}
-        params |= {**values, "channels_inner": inner}
+        params = conv.values() | {"x": x.place.slot, "x_steps": x.steps, "w": "w", "w_steps": w.steps}
+        params |= {**values, "w_start": w.start, "channels_inner": inner}
         if blocks:
             self.steps.append(Step("each", (blocks, 1, 1), params, {"W": self.p.desc.w_element}, THREADS))
         return None
@@ -133,8 +129,12 @@ def forward(tensor_cores: bool, native: bool = False, warpgroups: bool = False) 
         if tensor_cores and p.views.get("zero_w") is not None:
             return "zero points of w are for threads"
         x, values = field_of("x", p.x, rank, conv.channels), _values(p, conv)
+        if tensor_cores and conv.few:
+            return "groups of few channels are for threads"
+        if tensor_cores and conv.rows and conv.cols:
+            x = launches.ready(x, conv)
         launch = launches.product if tensor_cores else launches.each_output
-        why = launch(conv, x, p.w, values, channels_inner(p.y, rank))
+        why = launches.by_phases(launch, conv, x, filter_of(p.w, conv), values, channels_inner(p.y, rank))
         return why or launches.geometry()
 
     return geometry

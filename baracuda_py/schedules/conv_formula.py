@@ -13,14 +13,15 @@ from typing import Any
 from ..core.element import FP8, ElementKind
 from ..core.params import Params
 from ..core.variant import Geometry, Kernel, Problem, Step, Variant
-from .conv import Convolution, Field, convolution_of, field_of
-from .conv_kernels import PACK
+from .conv_kernels import BLOCK_FILTER, PACK, PACK_RUNS
+from .conv_problem import Convolution, Field, convolution_of, field_of
 from .gemm import dense
 from .gemm_formula import Embedded
 
 E = ElementKind
 CODES = (E.I8, E.U8, *FP8)
 """Elements of results that saturate."""
+_BEFORE = tuple(kernel.name for kernel in (PACK, PACK_RUNS, BLOCK_FILTER))  # which have no epilogue
 _NEIGHBOURS = 8  # outputs that a thread writes together at most
 
 
@@ -39,12 +40,12 @@ class EmbeddedInConv(Embedded):
         found |= {f"s{i}": "iscalar" if whole else "scalar" for i, whole in enumerate(self.numbers.values())}
         return found | {"formula_steps": f"i64[{max(1, len(self.arrays))}][6]", "formula_wide": "i32"}
 
-    def values_beside(self, p: Problem, conv: Convolution, depthwise: bool) -> dict[str, Any]:
+    def values_beside(self, p: Problem) -> dict[str, Any]:
         """What a launch gives for them, and whether y is written in whole pieces."""
-        rank, shape = len(p.desc.kernel_size), p.desc.out_shape
+        conv, rank, shape = convolution_of(p.desc), len(p.desc.kernel_size), p.desc.out_shape
         operands = [p.views[name].broadcast_to(shape) for name in self.arrays]
         fields = [field_of("y", view, rank, conv.cols) for view in (p.y, *operands)]
-        pieces = [in_pieces(f, conv, depthwise) for f in fields]
+        pieces = [in_pieces(f, conv, conv.depthwise) for f in fields]
         return {
             **{f"o{i}": name for i, name in enumerate(self.arrays)},
             **{f"s{i}_ptr": name for i, name in enumerate(self.numbers)},
@@ -78,16 +79,17 @@ def _row(row: Variant, of: EmbeddedInConv) -> Variant:
         return replace(own, k=own.k * 2.0**13, mean=own.mean * 2.0**13) if tf32 else own  # whose operands are cut
 
     def geometry(p: Problem) -> Geometry | str:
+        plain: Any = row.geometry
         views = {name: p.views[name] for name in ("x", "w", "y")} | dict.fromkeys(("bias", "z", "pre"))
-        found = row.geometry(Problem(of.plain(p.desc), p.device, views))
+        views |= {f"o{i}": p.views[name] for i, name in enumerate(of.arrays)}
+        found: Geometry | str = plain(Problem(of.plain(p.desc), p.device, views), of.values_beside(p))
         if isinstance(found, str):
             return found
-        conv, steps = convolution_of(p.desc), list[Step]()
+        steps = list[Step]()
         for step in found.steps:
             assert isinstance(step, Step)
-            if step.kernel != PACK.name:
-                params = {**step.params, **of.values_beside(p, conv, step.kernel == "depthwise")}
-                step = replace(step, params=params, axes={**step.axes, "OUT": p.desc.out_element})
+            if step.kernel not in _BEFORE:
+                step = replace(step, axes={**step.axes, "OUT": p.desc.out_element})
             steps.append(step)
         return replace(found, steps=tuple(steps), layout="contiguous" if dense(p) else "strided")
 
@@ -101,7 +103,7 @@ def _row(row: Variant, of: EmbeddedInConv) -> Variant:
 
 def _kernel(kernel: Kernel, of: EmbeddedInConv) -> Kernel:
     """A kernel with the epilogue as its last template argument."""
-    if kernel is PACK:
+    if kernel.name in _BEFORE:
         return kernel
 
     def axes(kind: ElementKind) -> Mapping[str, Any]:

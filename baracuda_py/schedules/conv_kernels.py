@@ -12,15 +12,18 @@ from ..core.variant import Kernel
 from .gemm import ACTIVATIONS, EPILOGUE, MMA_SLAB, MMA_SLICE, MMA_STAGES, MMA_THREADS, MMA_TILE
 
 THREADS, SIMT = 256, 64
+PLACES = {False: 4, True: 8}  # places of a thread of a depthwise convolution, where it has one group or several
 # A tile on sm_90a: threads of a block, rows, columns by preference, of k in a stage, stages.
 WGMMA_THREADS, WGMMA_ROWS, WGMMA_COLS, WGMMA_DEPTH, WGMMA_STAGES = 256, 128, (128, 64), 64, 3
 PARAMS = Params(
     "ConvParams", x="ptr", w="ptr", bias="ptr", z="ptr", y="ptr", pre="ptr", parts="ptr", rows="i64", cols="i64",
     channels="i64", taps="i64", groups="i64", split_rows="i64", in_extent="i64[3]", out_extent="i64[3]",
-    kernel="i64[3]", stride="i64[3]", padding="i64[3]", dilation="i64[3]", input_dilation="i64[3]", x_steps="i64[6]",
+    kernel="i64[3]", stride="i64[3]", padding="i64[3]", dilation="i64[3]", x_steps="i64[6]",
     w_steps="i64[6]", y_steps="i64[3][6]", w_start="i64", bias_step="i64", activation="i32", wide="i32",
+    apart="i64[3]", full_extent="i64[3]", phase_cols="i64",
     channels_inner="i32", narrow="i32", dividers="u32[3][3]", **EPILOGUE, **MMA_TILE,
     conv_wgmma_threads=WGMMA_THREADS, conv_wgmma_stages=WGMMA_STAGES,
+    conv_places_alone=PLACES[False], conv_places_together=PLACES[True],
 )  # fmt: skip
 PACK_PARAMS = Params(
     "ConvPackParams", **{"from": "ptr"}, pre="ptr", to="ptr", count="i64", pitch="i64", channels="i64", start="i64",
@@ -29,15 +32,41 @@ PACK_PARAMS = Params(
 )  # fmt: skip
 MERGE_PARAMS = Params(
     "ConvMergeParams", parts="ptr", to="ptr", groups="i64", cols="i64", taps="i64", channels="i64", kept="i64",
-    splits="i64", kernel="i64[3]", w_steps="i64[6]", w_start="i64",
+    splits="i64", kernel="i64[3]", w_steps="i64[6]", w_start="i64", run="i64", taps_first="i32",
+)  # fmt: skip
+# Threads of a block, and places that a thread takes at once, of the gradient of a filter of few channels.
+PAIR_THREADS, PAIR_PLACES = 256, 8
+PAIRS_PARAMS = Params(
+    "ConvPairsParams", x="ptr", y="ptr", parts="ptr", pairs="i64", cols="i64", channels="i64", taps="i64", runs="i64",
+    lines="i64", split_lines="i64", chunks="i64", in_extent="i64[3]", out_extent="i64[3]", kernel="i64[3]",
+    stride="i64[3]", padding="i64[3]", dilation="i64[3]", x_steps="i64[6]", y_steps="i64[6]", width="i32", lanes="i32",
+    block_runs="i32", narrow="i32", dividers="u32[3][3]", conv_pair_threads=PAIR_THREADS, conv_pair_places=PAIR_PLACES,
+)  # fmt: skip
+
+
+PACK_RUNS_PARAMS = Params(
+    "ConvPackRunsParams", x="ptr", to="ptr", count="i64", pitch="i64", places="i64", stride="i64", padding="i64",
+    dilation="i64", extent="i64", taps="i64", channels="i64", place_step="i64", channel_step="i64", start="i64",
+    shape=f"i64[{AXES}]", steps=f"i64[{AXES}]", rank="i32",
+)  # fmt: skip
+BLOCK_FILTER_PARAMS = Params(
+    "ConvBlockFilterParams", w="ptr", to="ptr", groups="i64", phases="i64", cols="i64", taps="i64", pitch="i64",
+    channels="i64", start="i64", steps="i64[6]", window="i64[3]", window_dilation="i64[3]", window_padding="i64[3]",
+    apart="i64[3]", spread="i64[3]", stride="i64[3]", padding="i64[3]", dilation="i64[3]", kernel="i64[3]",
 )  # fmt: skip
 
 
 PACK = Kernel("pack", "conv_pack<{T}>", PACK_PARAMS, source="conv/pack.cu", shared="conv")
-MERGE = Kernel("merge", "conv_merge<{T}>", MERGE_PARAMS, source="conv/merge.cu", shared="conv")
+PACK_RUNS = Kernel("pack_runs", "conv_pack_runs<{T}>", PACK_RUNS_PARAMS, source="conv/pack_runs.cu", shared="conv")
+BLOCK_FILTER = Kernel(
+    "block_filter", "conv_block_filter<{T}>", BLOCK_FILTER_PARAMS, source="conv/block_filter.cu", shared="conv"
+)
+MERGE = Kernel(
+    "merge", "conv_merge<{T}, {LINES}>", MERGE_PARAMS, {"LINES": (1, 8)}, source="conv/merge.cu", shared="conv"
+)
 _SOURCE = "conv/implicit.cu"
 MMA = Kernel(
-    "mma", "conv_mma<{T}, {SIZE}, {SPREAD}>", PARAMS, {"SIZE": (128, 64), "SPREAD": (False, True)}, threads=MMA_THREADS,
+    "mma", "conv_mma<{T}, {SIZE}, {BLOCKS}>", PARAMS, {"SIZE": (128, 64), "BLOCKS": (False, True)}, threads=MMA_THREADS,
     min_blocks=2, source=_SOURCE, shared="conv",
 )  # fmt: skip
 
@@ -47,19 +76,29 @@ def register_rows(kind: ElementKind) -> tuple[int, ...]:
     return (3, 5) if kind.itemsize == 8 else (3, 5, 7)
 
 
+def pair_vector(kind: ElementKind) -> int:
+    """Neighbouring pairs of a thread."""
+    return max(1, 8 // kind.itemsize)
+
+
+def depthwise_vector(kind: ElementKind) -> int:
+    """Neighbouring groups of a thread, of a result or a gradient by x."""
+    return max(2, pair_vector(kind))
+
+
 def _depthwise_axes(kind: ElementKind) -> Mapping[str, Any]:
-    return {"N": (16 // kind.itemsize, 1), "K": (0, *register_rows(kind))}
+    return {"N": (depthwise_vector(kind), 1), "K": (0, *register_rows(kind))}
 
 
 DEPTHWISE = Kernel("depthwise", "conv_depthwise<{T}, {N}, {K}>", PARAMS, _depthwise_axes, source=_SOURCE, shared="conv")
 SIMT_KERNEL = Kernel("simt", "conv_simt<{T}>", PARAMS, min_blocks=2, source=_SOURCE, shared="conv")
 DIRECT = Kernel("direct", "conv_direct<{T}>", PARAMS, source=_SOURCE, shared="conv")
 WGMMA = Kernel(
-    "wgmma", "conv_wgmma<{T}, {COLS}, {SPREAD}>", PARAMS, {"COLS": WGMMA_COLS, "SPREAD": (False, True)},
+    "wgmma", "conv_wgmma<{T}, {COLS}, {BLOCKS}>", PARAMS, {"COLS": WGMMA_COLS, "BLOCKS": (False, True)},
     threads=WGMMA_THREADS, min_blocks=2, source="conv/conv_wgmma.cu", shared="conv",
 )  # fmt: skip
-WGMMA_KERNELS = (WGMMA, PACK)
-MMA_KERNELS, SIMT_KERNELS = (MMA, PACK), (SIMT_KERNEL, DIRECT, DEPTHWISE, PACK)
+WGMMA_KERNELS, MMA_KERNELS = (WGMMA, PACK, PACK_RUNS, BLOCK_FILTER), (MMA, PACK, PACK_RUNS, BLOCK_FILTER)
+SIMT_KERNELS = (SIMT_KERNEL, DIRECT, DEPTHWISE, PACK)
 
 
 def ring_bytes(size: int) -> int:
@@ -76,25 +115,23 @@ def wgmma_bytes(cols: int) -> int:
 
 _FILTER_SOURCE = "conv/filter.cu"
 _FILTER = Kernel(
-    "filter_mma", "conv_filter_mma<{T}, {SIZE}, {SPREAD}>", PARAMS, {"SIZE": (128, 64), "SPREAD": (False, True)},
+    "filter_mma", "conv_filter_mma<{T}, {SIZE}>", PARAMS, {"SIZE": (128, 64)},
     threads=MMA_THREADS, min_blocks=2, source=_FILTER_SOURCE, shared="conv",
 )  # fmt: skip
 _FILTER_SIMT = Kernel(
     "filter_simt", "conv_filter_simt<{T}>", PARAMS, min_blocks=2, source=_FILTER_SOURCE, shared="conv"
 )
-_FILTER_DIRECT = Kernel(
-    "filter_direct",
-    "conv_filter_direct<{T}, {BIAS}>",
-    PARAMS,
-    {"BIAS": (False, True)},
-    source=_FILTER_SOURCE,
-    shared="conv",
-)
+_BIAS = Kernel("bias", "conv_bias<{T}>", PARAMS, source=_FILTER_SOURCE, shared="conv")
+_PAIRS = Kernel(
+    "filter_pairs", "conv_filter_pairs<{T}, {N}, {K}>", PAIRS_PARAMS,
+    lambda kind: {"N": tuple(dict.fromkeys((pair_vector(kind), 1))), "K": (1, *register_rows(kind))},
+    source="conv/pairs.cu", shared="conv",
+)  # fmt: skip
 _FILTER_WGMMA = Kernel(
-    "filter_wgmma", "conv_filter_wgmma<{T}, {COLS}, {SPREAD}>", PARAMS, {"COLS": WGMMA_COLS, "SPREAD": (False, True)},
+    "filter_wgmma", "conv_filter_wgmma<{T}, {COLS}>", PARAMS, {"COLS": WGMMA_COLS},
     threads=WGMMA_THREADS, min_blocks=2, source="conv/conv_wgmma.cu", shared="conv",
 )  # fmt: skip
-_SUMS = (_FILTER_DIRECT, MERGE)
+_SUMS = (_BIAS, MERGE)
 WGMMA_BACKWARD = (*WGMMA_KERNELS, _FILTER_WGMMA, *_SUMS)
 MMA_BACKWARD = (*MMA_KERNELS, _FILTER, *_SUMS)
-SIMT_BACKWARD = (*SIMT_KERNELS, _FILTER_SIMT, *_SUMS)
+SIMT_BACKWARD = (*SIMT_KERNELS, _FILTER_SIMT, _PAIRS, *_SUMS)

@@ -129,9 +129,9 @@ BARACUDA_D void conv_integers_put(const P& p, i64 group, i64 m, i64 n, i64 left,
 }
 
 // The sums of a tile by tensor cores, with an instruction MMA: gemm/byte_tile.cuh, whose rows are windows here.
-template <class MMA, int SIZE, bool SPREAD> struct ConvBytes : gemm::ByteTile<MMA, SIZE> {
+template <class MMA, int SIZE> struct ConvBytes : gemm::ByteTile<MMA, SIZE> {
   using Base = gemm::ByteTile<MMA, SIZE>;
-  using Rows = WindowRows<u8, SIZE, Base::depth, SPREAD, Base::threads, ZeroPoints>;
+  using Rows = WindowRows<u8, SIZE, Base::depth, Base::threads, ZeroPoints>;
 
   // Calls multiply(slice) for the slices of k, in their order. On return the ring is free.
   template <class P, class Multiply>

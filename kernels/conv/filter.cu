@@ -3,14 +3,14 @@
 // Rows are cut into splits of p.split_rows, a number that the extents fix. A split's sums, in the accumulator, go to `parts`
 // [split][group][output][k = (the window's axes, channels)], and conv_merge adds the splits in their order. conv_filter_mma: on
 // tensor cores, x channels last, dy as [row][group][output]. conv_filter_simt: any strides, one chain of fused
-// multiply-adds in the order of rows. conv_filter_direct: where a group has few outputs; eight chains of every eighth row,
-// added in order; BIAS: of dy alone.
+// multiply-adds in the order of rows. conv_bias: of dy alone, chains of every eighth row (where channels are neighbours), or
+// of every 32nd, added in order. Groups of few channels: conv/pairs.cu.
 #include "conv/filter_task.cuh"
 #include "conv/tile.cuh"
 
 namespace baracuda {
 
-template <class T, int SIZE, bool SPREAD> BARACUDA_D void conv_filter_mma(const ConvParams& p) {
+template <class T, int SIZE> BARACUDA_D void conv_filter_mma(const ConvParams& p) {
   using Tile = ConvTile<T, false, SIZE>;
   BARACUDA_DYNAMIC_SMEM(T, ring);
   const FilterTask task(p, SIZE, SIZE);
@@ -18,7 +18,7 @@ template <class T, int SIZE, bool SPREAD> BARACUDA_D void conv_filter_mma(const 
   {
     const T* const dy = static_cast<const T*>(p.y) + task.first * p.y_steps[0][5] + task.group * p.y_steps[0][1];
     typename Tile::Base::Left a(dy, 1, p.y_steps[0][5], task.n0, p.cols, true);
-    WindowColumns<T, SIZE, Tile::depth, SPREAD> b(p, task.group, task.k0, task.first);
+    WindowColumns<T, SIZE, Tile::depth> b(p, task.group, task.k0, task.first);
     tile.add(ring, a, b, task.last - task.first);
   }
   const i64 width = p.taps * p.channels;
@@ -74,43 +74,33 @@ template <class T> BARACUDA_D void conv_filter_simt(const ConvParams& p) {
     }
 }
 
-template <class T, bool BIAS> BARACUDA_D void conv_filter_direct(const ConvParams& p) {
+template <class T> BARACUDA_D void conv_bias(const ConvParams& p) {
   using A = acc_t<T>;
   constexpr int lanes = 32, lines = 8;
   __shared__ A shared[lines][lanes];
-  const i64 outputs = p.groups * p.cols, width = BIAS ? 1 : p.taps * p.channels;
-  u64 rest = blockIdx.x, chunk, column;
-  rest = divmod(rest, static_cast<u64>(div_up(outputs, static_cast<i64>(lanes))), chunk);
-  const i64 split = static_cast<i64>(divmod(rest, static_cast<u64>(width), column));
+  const bool inner = p.channels_inner != 0;
+  const i64 outputs = p.groups * p.cols;
   const int lane = threadIdx.x % lanes, line = threadIdx.x / lanes;
-  const i64 output = static_cast<i64>(chunk) * lanes + lane;
+  u64 chunk, n;
+  const i64 each = inner ? lanes : lines;
+  const i64 split =
+      static_cast<i64>(divmod(static_cast<u64>(blockIdx.x), static_cast<u64>(div_up(outputs, each)), chunk));
+  const i64 output = static_cast<i64>(chunk) * each + (inner ? lane : line);
   const i64 first = split * p.split_rows, last = min<i64>(p.rows, first + p.split_rows);
   A sum = A(0);
   if (output < outputs) {
-    u64 n, c = 0;
     const i64 group = static_cast<i64>(divmod(static_cast<u64>(output), static_cast<u64>(p.cols), n));
-    const i64 at = BIAS ? 0 : static_cast<i64>(divmod(column, static_cast<u64>(p.channels), c));
-    const ConvTap tap(p, at);
     const T* const dy = static_cast<const T*>(p.y) + group * p.y_steps[0][1] + static_cast<i64>(n) * p.y_steps[0][2];
-    const T* const x = static_cast<const T*>(p.x) + group * p.x_steps[1] + static_cast<i64>(c) * p.x_steps[2];
-    for (i64 m = first + line; m < last; m += lines) {
-      const ConvRow row(p, m);
-      const A by = to_acc(dy[row.offset(p.y_steps[0])]);
-      if constexpr (BIAS) {
-        sum += by;
-      } else {
-        i64 offset;
-        const bool there = conv_find(p, row, tap, offset);
-        sum = math::fma(by, there ? to_acc(x[row.batch * p.x_steps[0] + offset]) : A(0), sum);
-      }
+#pragma unroll 4
+    for (i64 m = first + (inner ? line : lane); m < last; m += inner ? lines : lanes) {
+      sum += to_acc(dy[ConvRow(p, m).offset(p.y_steps[0])]);
     }
   }
   shared[line][lane] = sum;
   __syncthreads();
-  if (line != 0 || output >= outputs) return;
-#pragma unroll
-  for (int k = 1; k < lines; ++k) sum += shared[k][lane];
-  static_cast<A*>(p.parts)[(split * outputs + output) * width + static_cast<i64>(column)] = sum;
+  if ((inner ? line : lane) != 0 || output >= outputs) return;
+  for (int k = 1; k < (inner ? lines : lanes); ++k) sum += inner ? shared[k][lane] : shared[line][k];
+  static_cast<A*>(p.parts)[split * outputs + output] = sum;
 }
 
 }  // namespace baracuda

@@ -51,8 +51,7 @@ template <class U, class A, int N> BARACUDA_D Vec<U, N> conv_rounded(const Vec<A
 // In the place of ConvEpilogue. F: the formula, which is not yet defined here.
 template <class U, class F = ProductFormula> struct ConvFormulaEpilogue {
   template <int N, class P, class A>
-  static BARACUDA_D void put(const P& p, i64 group, i64 row, i64 n, i64 left, const Vec<A, N>& x) {
-    const ConvRow place(p, row);
+  static BARACUDA_D void put(const P& p, const ConvRow& place, i64 group, i64 n, i64, i64 left, const Vec<A, N>& x) {
     const F formula(p);
     const auto y = conv_rounded<U>(cast_vec<A>(formula(FormulaColumns<P>{p, place, group, n, left}, x)));
     const i64* const step = p.y_steps[0];

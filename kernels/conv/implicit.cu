@@ -10,7 +10,7 @@
 
 namespace baracuda {
 
-template <class T, int SIZE, bool SPREAD, class E = ConvEpilogue<T>> BARACUDA_D void conv_mma(const ConvParams& p) {
+template <class T, int SIZE, bool BLOCKS, class E = ConvEpilogue<T>> BARACUDA_D void conv_mma(const ConvParams& p) {
   using Tile = ConvTile<T, true, SIZE>;
   BARACUDA_DYNAMIC_SMEM(T, ring);
   const Raster task(static_cast<i64>(blockIdx.x), div_up(p.rows, static_cast<i64>(SIZE)),
@@ -18,14 +18,16 @@ template <class T, int SIZE, bool SPREAD, class E = ConvEpilogue<T>> BARACUDA_D 
   Tile tile;
   {
     const i64 k = p.taps * p.channels;
-    WindowRows<T, SIZE, Tile::depth, SPREAD> a(p, task.batch, task.m * SIZE);
+    WindowRows<T, SIZE, Tile::depth> a(p, task.batch, task.m * SIZE);
     const T* const w = static_cast<const T*>(p.w) + task.batch * p.w_steps[0];
     typename Tile::Base::Right b(w, p.w_steps[1], 1, task.n * SIZE, p.cols, true);
     tile.add(ring, a, b, k);
   }
   const auto put = [&](int row, int col, const Vec<float, 8>& sum) {
     const i64 m = task.m * SIZE + row, n = task.n * SIZE + col;
-    if (m < p.rows && n < p.cols) E::template put<8>(p, task.batch, m, n, p.cols - n, sum);
+    if (m >= p.rows || n >= p.cols) return;
+    if constexpr (BLOCKS) conv_put_block<E, 8>(p, task.batch, m, n, p.cols - n, sum);
+    else conv_put<E, 8>(p, task.batch, m, n, p.cols - n, sum);
   };
   if (p.channels_inner) tile.finish(ring, [&](int row, int col, const auto& sum, const auto&) { put(row, col, sum); });
   else tile.finish_down(ring, put);
@@ -76,7 +78,7 @@ template <class T, class E = ConvEpilogue<T>> BARACUDA_D void conv_simt(const Co
     for (int j = 0; j < 4; ++j) {
       const i64 m = m0 + tx + 16 * i, n = n0 + ty + 16 * j;
       const Vec<A, 1> sum{{acc[i][j]}};
-      if (m < p.rows && n < p.cols) E::template put<1>(p, group, m, n, 1, sum);
+      if (m < p.rows && n < p.cols) conv_put<E, 1>(p, group, m, n, 1, sum);
     }
 }
 
@@ -104,14 +106,14 @@ template <class T, class E = ConvEpilogue<T>> BARACUDA_D void conv_direct(const 
       sum = math::fma(there ? to_acc(x[offset + c * p.x_steps[2]]) : A(0), to_acc(filter[c * p.w_steps[2]]), sum);
     }
   }
-  E::template put<1>(p, group, m, static_cast<i64>(n), 1, Vec<A, 1>{{sum}});
+  conv_put<E, 1>(p, group, m, static_cast<i64>(n), 1, Vec<A, 1>{{sum}});
 }
 
-// Groups of one channel and one output: a thread has N neighbouring groups, where these lie together, and four places in a row
+// Groups of one channel and one output: a thread has N neighbouring groups, where these lie together, and some places in a row
 // of the result. K: the window's last extent, where windows are neighbours: then each element is read once for a row.
 template <class T, int N, int K, class E = ConvEpilogue<T>> BARACUDA_D void conv_depthwise(const ConvParams& p) {
   using A = acc_t<T>;
-  constexpr int W = 4;
+  constexpr int W = N == 1 ? conv_places_alone : conv_places_together;
   const i64 index = thread_index(), vectors = p.groups / N, chunks = div_up(p.out_extent[2], static_cast<i64>(W));
   const i64 lines = p.rows / p.out_extent[2] * chunks;
   if (index >= lines * vectors) return;
@@ -129,6 +131,8 @@ template <class T, int N, int K, class E = ConvEpilogue<T>> BARACUDA_D void conv
   const T* const x = static_cast<const T*>(p.x) + static_cast<i64>(outer) * p.x_steps[0] + group * p.x_steps[1];
   const T* const w = static_cast<const T*>(p.w) + p.w_start + group * p.w_steps[0];
   const i64 step = p.x_steps[5], extent = p.in_extent[2], at2 = first * p.stride[2] - p.padding[2];
+  const int low = static_cast<int>(max<i64>(0, min<i64>(-at2, W + K)));
+  const int high = static_cast<int>(max<i64>(0, min<i64>(extent - at2, W + K)));
   Vec<A, N> acc[W] = {};
   for (int k0 = 0; k0 < p.kernel[0]; ++k0) {
     const i64 in0 = at0 + k0 * p.dilation[0];
@@ -152,22 +156,27 @@ template <class T, int N, int K, class E = ConvEpilogue<T>> BARACUDA_D void conv
         }
       } else {
         Vec<T, N> by[K];
+        Vec<A, N> seen[W + K - 1];
+        const T* at = filter;
 #pragma unroll
-        for (int k = 0; k < K; ++k) by[k] = load<N>(filter + k * p.w_steps[5]);
+        for (int k = 0; k < K; ++k, at += p.w_steps[5]) by[k] = load<N>(at);
+        at = from + at2 * step;
 #pragma unroll
-        for (int q = 0; q < W + K - 1; ++q) {
-          const auto a = read(at2 + q);
+        for (int q = 0; q < W + K - 1; ++q, at += step) {
+          seen[q] = to_acc(there && q >= low && q < high ? load<N>(at) : Vec<T, N>{});
+        }
 #pragma unroll
-          for (int o = 0; o < W; ++o) {
-            if (q >= o && q - o < K) add(acc[o], a, to_acc(by[q >= o && q - o < K ? q - o : 0]));
-          }
+        for (int k = 0; k < K; ++k) {
+          const auto one = to_acc(by[k]);
+#pragma unroll
+          for (int o = 0; o < W; ++o) add(acc[o], seen[o + k], one);
         }
       }
     }
   }
 #pragma unroll
   for (int o = 0; o < W; ++o) {
-    if (first + o < p.out_extent[2]) E::template put<N>(p, group, row * p.out_extent[2] + first + o, 0, N, acc[o]);
+    if (first + o < p.out_extent[2]) conv_put<E, N>(p, group, row * p.out_extent[2] + first + o, 0, N, acc[o]);
   }
 }
 

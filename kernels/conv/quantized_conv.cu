@@ -36,8 +36,8 @@ template <class TW> BARACUDA_D void conv_filter_sums(const ConvParams& p) {
   if (lane_id() == 0) static_cast<int*>(p.w_sums)[output] = sum;
 }
 
-template <class TX, class TW, int SIZE, bool SPREAD> BARACUDA_D void quantized_conv_mma(const ConvParams& p) {
-  using Tile = ConvBytes<ConvIntegers<TX, TW>, SIZE, SPREAD>;
+template <class TX, class TW, int SIZE> BARACUDA_D void quantized_conv_mma(const ConvParams& p) {
+  using Tile = ConvBytes<ConvIntegers<TX, TW>, SIZE>;
   BARACUDA_DYNAMIC_SMEM(u8, ring);
   const Raster task(static_cast<i64>(blockIdx.x), div_up(p.rows, static_cast<i64>(SIZE)),
                     div_up(p.cols, static_cast<i64>(SIZE)));

@@ -26,15 +26,14 @@ template <class TX, class TW> struct ConvFp8 {
 };
 
 // Calls put(row, output, outputs that are left, sums) for what a tile of the products of MMA has of a group.
-template <class MMA, int COLS, bool SPREAD, class Put>
-BARACUDA_D void conv_codes_wgmma(const ConvParams& p, const Put& put) {
+template <class MMA, int COLS, class Put> BARACUDA_D void conv_codes_wgmma(const ConvParams& p, const Put& put) {
   using Tile = ConvWarpgroups<u8, COLS, false, MMA>;
   BARACUDA_DYNAMIC_SMEM(u8, ring);
   const Raster task(static_cast<i64>(blockIdx.x), div_up(p.rows, static_cast<i64>(Tile::rows)),
                     div_up(p.cols, static_cast<i64>(COLS)));
   Tile tile;
   {
-    WindowRows<u8, Tile::rows, Tile::depth, SPREAD, Tile::threads, ZeroPoints> a(p, task.batch, task.m * Tile::rows);
+    WindowRows<u8, Tile::rows, Tile::depth, Tile::threads, ZeroPoints> a(p, task.batch, task.m * Tile::rows);
     const u8* const w = static_cast<const u8*>(p.w) + task.batch * p.w_steps[0];
     Slices<u8, true, COLS, Tile::depth, Tile::threads> b(w, p.w_steps[1], 1, task.n * COLS, p.cols, true);
     tile.add(ring, a, b, p.taps * p.channels);
@@ -45,13 +44,13 @@ BARACUDA_D void conv_codes_wgmma(const ConvParams& p, const Put& put) {
   });
 }
 
-template <class TX, class TW, int COLS, bool SPREAD> BARACUDA_D void quantized_conv_wgmma(const ConvParams& p) {
-  conv_codes_wgmma<ConvInt8<TX, TW>, COLS, SPREAD>(
+template <class TX, class TW, int COLS> BARACUDA_D void quantized_conv_wgmma(const ConvParams& p) {
+  conv_codes_wgmma<ConvInt8<TX, TW>, COLS>(
       p, [&](i64 group, i64 m, i64 n, i64 left, const auto& sum) { conv_integers_put(p, group, m, n, left, sum); });
 }
 
-template <class TX, class TW, int COLS, bool SPREAD> BARACUDA_D void scaled_conv_wgmma(const ConvParams& p) {
-  conv_codes_wgmma<ConvFp8<TX, TW>, COLS, SPREAD>(
+template <class TX, class TW, int COLS> BARACUDA_D void scaled_conv_wgmma(const ConvParams& p) {
+  conv_codes_wgmma<ConvFp8<TX, TW>, COLS>(
       p, [&](i64 group, i64 m, i64 n, i64 left, const auto& sum) { ConvCodes<float>::put(p, group, m, n, left, sum); });
 }
 

@@ -8,9 +8,9 @@
 
 namespace baracuda {
 
-template <class TX, class TW, bool NATIVE, int SIZE, bool SPREAD> BARACUDA_D void scaled_conv_mma(const ConvParams& p) {
+template <class TX, class TW, bool NATIVE, int SIZE> BARACUDA_D void scaled_conv_mma(const ConvParams& p) {
   using MMA = conditional<NATIVE, gemm::Fp8WarpMma<TX>, gemm::WidenedFp8WarpMma<TX, TW>>;
-  using Tile = ConvBytes<MMA, SIZE, SPREAD>;
+  using Tile = ConvBytes<MMA, SIZE>;
   BARACUDA_DYNAMIC_SMEM(u8, ring);
   const Raster task(static_cast<i64>(blockIdx.x), div_up(p.rows, static_cast<i64>(SIZE)),
                     div_up(p.cols, static_cast<i64>(SIZE)));

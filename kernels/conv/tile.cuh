@@ -97,14 +97,13 @@ struct NoElements {
 
 // What a thread copies of slices [rows][k = (tap, channel)]: one piece of 16 bytes of every 32nd row. NONE: what stands
 // for elements that are not there.
-template <class T, int EXTENT, int DEPTH, bool SPREAD, int THREADS = mma_threads, class NONE = NoElements>
-struct WindowRows {
+template <class T, int EXTENT, int DEPTH, int THREADS = mma_threads, class NONE = NoElements> struct WindowRows {
   static constexpr int SIZE = static_cast<int>(sizeof(T)), EACH = 16 / SIZE, PIECES = DEPTH / EACH;
   static constexpr int STEP = THREADS / PIECES, COUNT = EXTENT / STEP;
   static_assert(STEP % 8 == 0, "the rows a thread copies share one twist");
   const ConvParams& p;
   const T* x;
-  int begin[COUNT];  // in pieces: of the batch and, where nothing is spread, of the window
+  int begin[COUNT];  // in pieces: of the batch and the window
   int at[COUNT][3], c;
   ConvTap tap;
 
@@ -119,7 +118,7 @@ struct WindowRows {
 #pragma unroll
       for (int axis = 0; axis < 3; ++axis) {
         const i64 first = place.at[axis] * p.stride[axis] - p.padding[axis];
-        if (!SPREAD) from += first * p.x_steps[3 + axis];
+        from += first * p.x_steps[3 + axis];
         at[n][axis] = row < p.rows ? static_cast<int>(first) : -(1 << 30);
       }
       begin[n] = static_cast<int>(from / EACH);
@@ -134,22 +133,15 @@ struct WindowRows {
 #pragma unroll
     for (int axis = 0; axis < 3; ++axis) {
       shift[axis] = tap.at[axis] * static_cast<int>(p.dilation[axis]);
-      if (!SPREAD) moved += shift[axis] * step(axis);
+      moved += shift[axis] * step(axis);
     }
 #pragma unroll
     for (int n = 0; n < COUNT; ++n) {
       bool there = tap.at[0] < p.kernel[0];
-      int offset = begin[n] + moved;
+      const int offset = begin[n] + moved;
 #pragma unroll
       for (int axis = 0; axis < 3; ++axis) {
-        int place = at[n][axis] + shift[axis];
-        if constexpr (SPREAD) {
-          const int apart = static_cast<int>(p.input_dilation[axis]);
-          there = there && place >= 0 && place % apart == 0;
-          place = place / apart;
-          offset += place * step(axis);
-        }
-        there = there && static_cast<u32>(place) < static_cast<u32>(p.in_extent[axis]);
+        there = there && static_cast<u32>(at[n][axis] + shift[axis]) < static_cast<u32>(p.in_extent[axis]);
       }
       NONE::copy(p, to + n * STEP * DEPTH, there ? x + static_cast<i64>(offset) * EACH : x, there);
     }
@@ -167,8 +159,7 @@ struct WindowRows {
 
 // What a thread copies of slices [rows][columns = (tap, channel)], where k are the rows of the convolution. PANELS: each 128
 // bytes of columns are a slice of their own, one behind the other.
-template <class T, int EXTENT, int DEPTH, bool SPREAD, int THREADS = mma_threads, bool PANELS = false>
-struct WindowColumns {
+template <class T, int EXTENT, int DEPTH, int THREADS = mma_threads, bool PANELS = false> struct WindowColumns {
   static constexpr int SIZE = static_cast<int>(sizeof(T)), EACH = 16 / SIZE;
   static constexpr int WIDTH = PANELS ? 128 / SIZE : EXTENT;
   using Place = Twist<WIDTH * SIZE, SIZE == 4>;
@@ -192,7 +183,7 @@ struct WindowColumns {
 #pragma unroll
       for (int axis = 0; axis < 3; ++axis) {
         shift[n][axis] = place.at[axis] * static_cast<int>(p.dilation[axis]) - static_cast<int>(p.padding[axis]);
-        if (!SPREAD) begin[n] += shift[n][axis] * step(axis);
+        begin[n] += shift[n][axis] * step(axis);
       }
       if (tap >= p.taps) shift[n][0] = -(1 << 30);
     }
@@ -209,22 +200,15 @@ struct WindowColumns {
 #pragma unroll
       for (int axis = 0; axis < 3; ++axis) {
         at[axis] = static_cast<int>(place.at[axis]) * static_cast<int>(p.stride[axis]);
-        if (!SPREAD) base += at[axis] * step(axis);
+        base += at[axis] * step(axis);
       }
 #pragma unroll
       for (int k = 0; k < CHUNKS; ++k) {
         bool there = exists;
-        int offset = base + begin[k];
+        const int offset = base + begin[k];
 #pragma unroll
         for (int axis = 0; axis < 3; ++axis) {
-          int found = at[axis] + shift[k][axis];
-          if constexpr (SPREAD) {
-            const int apart = static_cast<int>(p.input_dilation[axis]);
-            there = there && found >= 0 && found % apart == 0;
-            found = found / apart;
-            offset += found * step(axis);
-          }
-          there = there && static_cast<u32>(found) < static_cast<u32>(p.in_extent[axis]);
+          there = there && static_cast<u32>(at[axis] + shift[k][axis]) < static_cast<u32>(p.in_extent[axis]);
         }
         const T* const from = there ? x + static_cast<i64>(offset) * EACH : x;
         cp_async_16_of(to + n * STEP * WIDTH + k * (PANELS ? WIDTH * DEPTH : LINE * EACH), from, there ? 16 : 0);

@@ -170,8 +170,40 @@ def grouped(desc: Any, w: Any) -> Any:
     return np.swapaxes(w.reshape(desc.groups, desc.in_channels // desc.groups, *w.shape[1:]), 1, 2)
 
 
+def spread_sums(desc: Any, x: Any, w: Any, apart: bool) -> Any:
+    """Those of a spread x: tap by tap, of the outputs that find an element there or a zero around x."""
+    groups, each = desc.groups, desc.in_channels // desc.groups
+    own = x.reshape(x.shape[0], groups, each, *desc.in_shape)
+    if not own.size:
+        own = np.zeros((x.shape[0], groups, each, *(1,) * len(desc.in_shape)), x.dtype)
+    filters = grouped(desc, w)
+    made = np.zeros((x.shape[0], groups, filters.shape[1], *desc.spatial_shape), x.dtype)
+    for tap in np.ndindex(*desc.kernel_size):
+        outputs, elements = [], []
+        for axis, (extent, spread) in enumerate(zip(desc.spatial_shape, desc.input_dilation, strict=True)):
+            at = np.arange(extent) * desc.stride[axis] - desc.padding[axis][0] + tap[axis] * desc.dilation[axis]
+            outputs.append(np.flatnonzero(at % spread == 0))
+            elements.append(at[outputs[-1]] // spread)
+        inside = [(e >= 0) & (e < n) for e, n in zip(elements, desc.in_shape, strict=True)]
+        near = [np.clip(e, 0, n - 1) for e, n in zip(elements, own.shape[3:], strict=True)]
+        there = np.logical_and.reduce(np.meshgrid(*inside, indexing="ij"))
+        source: Any = (..., *np.ix_(*near))
+        found = np.where(there, own[source], x.dtype.type(0))
+        place: Any = (..., *tap)
+        by = filters[place]
+        to: Any = (..., *np.ix_(*outputs))
+        if not apart:
+            made[to] += np.einsum("bgc...,goc->bgo...", found, by)
+            continue
+        for c in range(each):
+            made[to] += found[:, :, None, c] * by[:, :, c].reshape(1, groups, -1, *(1,) * len(tap))
+    return made.reshape(x.shape[0], desc.out_channels, *desc.spatial_shape)
+
+
 def sums(desc: Any, x: Any, w: Any, apart: bool = False) -> Any:
     """The convolution alone, of x [batch, channels, …]: a product of matrices, or apart sums in the order of k."""
+    if any(n != 1 for n in desc.input_dilation):
+        return spread_sums(desc, x, w, apart)
     seen, rank = windows(desc, spread(desc, x)), len(desc.kernel_size)
     rows = (seen.shape[0], math.prod(desc.spatial_shape))
     filters = np.moveaxis(grouped(desc, w), 2, -1).reshape(desc.groups, desc.out_channels // desc.groups, terms(desc))
@@ -268,6 +300,12 @@ PROBLEMS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("VAE 3 × 3 × 3", {"shape": (1, 128, 8, 64, 64), "filter_shape": (128, 128, 3, 3, 3), "padding": 1}),
     ("ConvNeXt depthwise 7 × 7", {"shape": (64, 96, 56, 56), "filter_shape": (96, 1, 7, 7), "padding": 3,
                                   "groups": 96}),
+    ("ResNet-50 3 × 3 stride 2", {"shape": (64, 128, 56, 56), "filter_shape": (128, 128, 3, 3), "stride": 2,
+                                  "padding": 1}),
+    ("MobileNet depthwise 3 × 3 stride 2", {"shape": (64, 96, 112, 112), "filter_shape": (96, 1, 3, 3), "stride": 2,
+                                            "padding": 1, "groups": 96}),
+    ("UNet upsampling 2 × 2", {"shape": (8, 512, 32, 32), "filter_shape": (512, 256, 2, 2), "input_dilation": 2,
+                               "padding": 1, "transposed": True}),
 )  # fmt: skip
 """Layers of networks that benchmarks and GPU tests take."""
 
@@ -314,10 +352,10 @@ class ConvPlan(Plan):
 
     x [*batch, in_channels, *spatial], w [out_channels, in_channels / groups, *kernel] (transposed: [in_channels,
     out_channels / groups, *kernel], backwards), one to three spatial axes; x̂ is x with input_dilation - 1 zeros between
-    its elements and padding around it, which are multiplied as numbers are. f16, bf16, f32 (strict, or TF32 where it is
-    asked for), f64; sums in float32, or float64. Channels last (by strides) is read as it is; on tensor cores other
-    layouts are packed into the workspace. A window that fits nowhere gives an axis of 0 places; without channels y is
-    bias and z.
+    its elements, whose terms are left out, and padding around it, which is multiplied as numbers are. f16, bf16, f32
+    (strict, or TF32 where it is asked for), f64; sums in float32, or float64. Channels last (by strides) is read as it
+    is; on tensor cores other layouts are packed into the workspace. A window that fits nowhere gives an axis of 0
+    places; without channels y is bias and z.
     """
 
     op = "conv.conv"
@@ -327,7 +365,7 @@ class ConvPlan(Plan):
     apart = True
     variants = (
         Variant("wgmma", forward(True, True), source="conv/conv_wgmma.cu", kernels=WGMMA_KERNELS, elements=HALVES,
-                design=ArchSku.SM90A, guarantee=WGMMA_GUARANTEE, may_spill=True),
+                design=ArchSku.SM90A, guarantee=WGMMA_GUARANTEE),
         Variant("mma", forward(True), source="conv/implicit.cu", kernels=MMA_KERNELS, elements=HALVES,
                 guarantee=MMA_GUARANTEE),
         Variant("mma_tf32", forward(True), source="conv/implicit.cu", kernels=MMA_KERNELS, elements=TF32,

@@ -23,7 +23,7 @@ from ...schedules.gemm import for_precision
 from ..gated.gated_kinds import GatedActivationKind
 from ..gemm.mma import HALVES, TF32
 from .conv import (
-    PROBLEMS, ConvDescriptor, ConvPlan, backwards, channels_last, conv_case, grouped, in_torch_sums, spread, terms,
+    PROBLEMS, ConvDescriptor, ConvPlan, backwards, channels_last, conv_case, in_torch_sums, spread, sums, terms,
     torch_serves, windows,
 )  # fmt: skip
 
@@ -97,11 +97,7 @@ def reference(
                 dw = np.swapaxes(dw, 1, 2)[backwards(desc)]
             found["dw"] = dw.reshape(desc.filter_shape)
         if "dx" in wanted:
-            other = turned(desc)
-            seen = np.moveaxis(windows(other, spread(other, g)), 2, 2 + rank)
-            filters = np.moveaxis(grouped(other, w), 2, -1).reshape(groups, desc.in_channels // groups, terms(other))
-            seen = seen.reshape(batch, groups, terms(other), math.prod(desc.in_shape))
-            found["dx"] = np.matmul(filters, seen).reshape(desc.shape)
+            found["dx"] = sums(turned(desc), g, w).reshape(desc.shape)
     return found
 
 
@@ -176,9 +172,13 @@ class ConvBackwardPlan(Plan):
     )  # fmt: skip
     torch = staticmethod(in_torch)
     benchmarks = tuple(
-        Benchmark(f"{name} bf16", also=("dx", "dw"), element="bfloat16", work=FLOPS, target=None, make=_laid, **facts)
+        Benchmark(
+            " ".join((name, *label, "bf16")), also=also, share=len(also) / 2, element="bfloat16", work=FLOPS,
+            target=None, make=_laid, **facts
+        )
         for name, facts in PROBLEMS
-    )
+        for label, also in (((), ("dx", "dw")), (("dx",), ("dx",)), (("dw",), ("dw",)))
+    )  # fmt: skip
 
     @staticmethod
     def case(draw: Any) -> ConvBackwardDescriptor:

@@ -164,6 +164,41 @@ def test_every_row_has_the_bits_of_the_built_in(row: str, name: str, groups: int
                 np.testing.assert_array_equal(q, clipped.view(np.uint8))
 
 
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("inner", [True, False])
+@pytest.mark.parametrize(
+    ("row", "name", "groups"), [*ROWS[:2], ("mma_tf32", "float32", 1), ("simt", "bfloat16", 16), ("simt", "float64", 3)]
+)
+@pytest.mark.parametrize(("spread", "kernel"), [((2, 3), (2, 3)), ((2, 3), (3, 2)), ((9, 8), (1, 1))])
+def test_spread_inputs(row: str, name: str, groups: int, inner: bool, spread: Any, kernel: Any) -> None:
+    """Blocks of phases, phases of which some see nothing, and more than 64 of those, written to one of the operands."""
+    if spread[0] > 3 and (row, groups) not in (("simt", 3), ("mma", 2)):
+        pytest.skip("many phases in two rows alone")
+    kind, own = ElementKind.of(name), 1 if groups == 16 else 16
+    given: dict[str, Any] = {"shape": (2, groups * own, 3, 2), "filter_shape": (groups * own, own, *kernel),
+                             "padding": ((1, 0), (2, 1)), "input_dilation": spread, "transposed": True,
+                             "groups": groups, "element": kind,
+                             "math_precision": "tf32" if row == "mma_tf32" else "element"}  # fmt: skip
+    desc = bc.ConvDescriptor(**given, activation="relu")
+    lay = last if inner else np.ascontiguousarray
+    x, w = lay(drawn(*desc.shape, dtype=kind.dtype)), lay(drawn(*desc.filter_shape, dtype=kind.dtype))
+    bias, r = drawn(desc.out_channels, dtype=kind.dtype), lay(drawn(*desc.out_shape, dtype=kind.dtype))
+    y = lay(np.zeros(desc.out_shape, kind.dtype))
+    want = on_row(bc.ConvPlan, row, desc, {}, x=x, w=w, bias=bias, z=r, y=y.copy("K")).copy("K")
+    plan: Any = bc.conv_formula("relu(x + bias + r)").plan()
+    arrays = {"x": x, "w": w, "bias": bias[:, None, None], "r": r}
+    single = on_row(plan, row, plan.descriptor(**given, out_element=kind.acc), {}, **arrays,
+                    y=lay(np.zeros(desc.out_shape, kind.acc.dtype))).copy("K")  # fmt: skip
+    if kind is not ElementKind.F64:
+        codes = on_row(plan, row, plan.descriptor(**given, out_element="uint8"), {}, **arrays,
+                       y=lay(np.zeros(desc.out_shape, np.uint8)))  # fmt: skip
+        np.testing.assert_array_equal(codes, np.clip(np.rint(single), 0, 255))
+    got = on_row(plan, row, plan.descriptor(**given), {}, **arrays, y=r)
+    assert np.count_nonzero(want) > want.size // 4
+    np.testing.assert_array_equal(got.astype(float), want.astype(float))
+    np.testing.assert_array_equal(single.astype(kind.dtype).astype(float), want.astype(float))
+
+
 CHECKED: dict[str, tuple[str, dict[str, Any]]] = {
     "gate": ("silu(x + bias) * gate * s", {"s": float}), "plain": ("relu(x)", {}),
 }  # fmt: skip

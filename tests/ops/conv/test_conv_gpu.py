@@ -23,6 +23,17 @@ LAYERS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "groups": ((4, 128, 28, 28), (128, 32, 3, 3), {"padding": 1, "groups": 4}),
     "depthwise": ((4, 96, 28, 28), (96, 1, 7, 7), {"padding": 3, "groups": 96}),
     "depthwise down": ((4, 96, 29, 27), (96, 1, 3, 3), {"padding": 1, "groups": 96, "stride": 2}),
+    "depthwise 5x5 down": ((4, 48, 29, 27), (48, 1, 5, 5), {"padding": 2, "groups": 48, "stride": 2}),
+    "depthwise wide": ((4, 40, 23, 31), (40, 1, 7, 7), {"padding": 6, "groups": 40, "dilation": 2}),
+    "depthwise 1d": ((4, 64, 1000), (64, 1, 31), {"padding": 15, "groups": 64}),
+    "depthwise 3d": ((2, 24, 5, 14, 15), (24, 1, 3, 3, 3), {"padding": 1, "groups": 24}),
+    "multiplier": ((4, 24, 20, 22), (72, 1, 3, 3), {"padding": 1, "groups": 24, "stride": (2, 1)}),
+    "cardinality": ((2, 128, 28, 28), (128, 4, 3, 3), {"padding": 1, "groups": 32, "stride": 2}),
+    "few in": ((2, 4, 40, 36), (96, 4, 3, 3), {"padding": 1}),
+    "few out": ((2, 96, 40, 36), (3, 96, 3, 3), {"padding": 1}),
+    "patches": ((4, 3, 64, 64), (128, 3, 16, 16), {"stride": 16}),
+    "stride 3": ((4, 64, 28, 31), (72, 64, 4, 3), {"stride": (2, 3), "padding": (0, 2), "dilation": (1, 2)}),
+    "down 3d": ((1, 32, 9, 20, 24), (64, 32, 3, 3, 3), {"stride": 2, "padding": 1}),
     "1d": ((4, 80, 1500), (384, 80, 3), {"padding": 1}),
     "3d": ((1, 64, 6, 24, 24), (64, 64, 3, 3, 3), {"padding": 1}),
 }
@@ -104,23 +115,30 @@ def test_same_bits_in_every_batch() -> None:
         assert torch.equal(bt.conv2d(x[n : n + 1], w, **given)[0], whole[n])
 
 
+@pytest.mark.parametrize(
+    ("kernel", "given"),
+    [(4, {"stride": 2, "padding": 1}), (2, {"stride": 2}), (3, {"stride": 3, "dilation": 2}),
+     (3, {"stride": 2, "padding": 1, "output_padding": 1, "groups": 64})],
+)  # fmt: skip
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("rank", [1, 2, 3])
-def test_transposed(rank: int) -> None:
+def test_transposed(rank: int, dtype: Any, kernel: int, given: dict[str, Any]) -> None:
     torch.manual_seed(0)
-    x = torch.randn(2, 64, *(20, 14, 9)[:rank], device="cuda", dtype=torch.bfloat16, requires_grad=True)
-    w = (torch.randn(64, 32, *(4,) * rank, device="cuda") / 30).bfloat16().requires_grad_()
-    y = getattr(bt, f"conv_transpose{rank}d")(x, w, stride=2, padding=1)
+    outputs = 1 if "groups" in given else 32
+    x = torch.randn(2, 64, *(20, 14, 9)[:rank], device="cuda").to(dtype).requires_grad_()
+    w = (torch.randn(64, outputs, *(kernel,) * rank, device="cuda") / 30).to(dtype).requires_grad_()
+    y = getattr(bt, f"conv_transpose{rank}d")(x, w, **given)
     truth = [t.detach().double().requires_grad_() for t in (x, w)]
     sizes = [t.detach().double().abs().requires_grad_() for t in (x, w)]
-    wanted = getattr(F, f"conv_transpose{rank}d")(*truth, stride=2, padding=1)
-    size = getattr(F, f"conv_transpose{rank}d")(*sizes, stride=2, padding=1)
-    close(y, wanted, size, torch.bfloat16)
+    wanted = getattr(F, f"conv_transpose{rank}d")(*truth, **given)
+    size = getattr(F, f"conv_transpose{rank}d")(*sizes, **given)
+    close(y, wanted, size, dtype)
     slope = torch.randn_like(y)
     got = torch.autograd.grad(y, (x, w), slope)
     right = torch.autograd.grad(wanted, truth, slope.double())
     large = torch.autograd.grad(size, sizes, slope.double().abs())
     for a, c, s in zip(got, right, large, strict=True):
-        close(a, c, s, torch.bfloat16)
+        close(a, c, s, dtype)
 
 
 def test_cupy_and_a_graph() -> None:

@@ -198,7 +198,7 @@ def test_kernels(row: str, channels: int, groups: int, xd: str, wd: str, zero: b
 @pytest.mark.usefixtures("emulation")
 @pytest.mark.parametrize(("row", "axis"), [("mma", "SIZE"), ("wgmma", "COLS")])
 def test_large_tiles_and_spread_inputs(row: str, axis: str) -> None:
-    """Tiles of 128, where the gaps of a transposed convolution are zero points."""
+    """Tiles of 128; the gaps of a transposed convolution, which phases leave out, count as zero points do."""
     x, w = integers("uint8", 1, 16, 9, 11), integers("int8", 16, 131, 3, 2)
     desc = bc.QuantizedConvDescriptor(
         shape=x.shape, filter_shape=w.shape, input_dilation=(2, 1), padding=(2, 1), transposed=True, kind="sums",
@@ -206,9 +206,29 @@ def test_large_tiles_and_spread_inputs(row: str, axis: str) -> None:
     )  # fmt: skip
     zero, y = np.array(77, np.uint8), last(np.zeros((1, *desc.out_shape[1:]), np.int32))
     steps = on_row(row, desc, 2, x=last(x), w=w, zero_x=zero, y=y)
-    assert steps[-1].axes == {axis: 128, "SPREAD": True, "W": ElementKind.I8}
+    assert [step.axes for step in steps if step.kernel == row] == [{axis: 128, "W": ElementKind.I8}] * 2
     wide = np.full((1, 16, 17, 11), 77, np.uint8)
     wide[:, :, ::2] = x
     turned = np.ascontiguousarray(np.swapaxes(w, 0, 1)[:, :, ::-1, ::-1])
     plain: dict[str, Any] = {"stride": (1, 1), "padding": ((2, 2), (1, 1)), "dilation": (1, 1), "groups": 1}
     np.testing.assert_array_equal(y, sums(wide, turned, 77, 0, **plain))
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("row", ["mma", "wgmma", "simt"])
+@pytest.mark.parametrize("spread", [(3, 2), (9, 8)])
+def test_phases(row: str, spread: tuple[int, int]) -> None:
+    """Each sums the taps it has; outputs that see nothing are 0, launched once for all where there are many."""
+    x, w = integers("int8", 2, 32, 3, 2), integers("int8", 32, 6, 2, 2)
+    desc = bc.QuantizedConvDescriptor(
+        shape=x.shape, filter_shape=w.shape, input_dilation=spread, padding=((1, -1), (2, 1)), stride=(2, 1), groups=2,
+        dilation=(1, 2), transposed=True, kind="sums", element="int8",
+    )  # fmt: skip
+    zero, y = np.array(-77, np.int8), last(np.zeros((2, *desc.out_shape[1:]), np.int32))
+    on_row(row, desc, x=last(x), w=w, zero_x=zero, y=y)
+    wide = np.full((2, 32, 2 * spread[0] + 1, spread[1] + 1), -77, np.int8)
+    wide[:, :, :: spread[0], :: spread[1]] = x
+    turned = np.swapaxes(w.reshape(2, 16, 6, 2, 2), 1, 2)[..., ::-1, ::-1].reshape(12, 16, 2, 2)
+    wide = wide[:, :, :-1]  # padding that cuts
+    plain: dict[str, Any] = {"stride": (2, 1), "padding": ((1, 0), (2, 1)), "dilation": (1, 2), "groups": 2}
+    np.testing.assert_array_equal(y, sums(wide, np.ascontiguousarray(turned), -77, 0, **plain))
