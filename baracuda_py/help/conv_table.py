@@ -33,10 +33,6 @@ CONV: dict[str, str] = {
     "conv_nd": f"{_IMAGES}y = bc.conv_nd(x, w, padding=((1, 0), (2, 1)), stride=2, activation='relu')",
     "conv_backward": f"""{_IMAGES}dy = rng.standard_normal((2, 6, 5, 4), dtype=np.float32)
 dx, dw, dbias = bc.conv_backward(dy, x, w)""",
-    "conv_formula": f"""{_IMAGES}bias = np.ones(6, np.float32)
-f = bc.conv_formula("relu(x + bias) * scale")
-y = f(x, w, bias=bias, scale=0.5, padding=1)
-codes = f(x, w, bias=bias, scale=10.0, padding=1, out_element="int8")""",
     "conv_integer": f"{_CODES}y = bc.conv_integer(x, w, np.uint8([128]), padding=1)",
     "qlinear_conv": f"""{_CODES}scale = np.full(6, 0.01, np.float32)
 y = bc.qlinear_conv(x, np.float32([0.02]), np.uint8([128]), w, scale, None, np.float32([0.5]), np.uint8([100]))""",

@@ -13,7 +13,7 @@ namespace baracuda {
 
 namespace cell {
 
-constexpr int rows = 8, slice = 32, chain = 128, most = 256, walkers = 256;  // walkers: threads
+constexpr int rows = walk_rows, slice = 32, chain = 128, most = walk_units, walkers = walk_threads;
 
 // States of one unit of one item after a step; x: the input's parts of its gates, m: the state's, without bias.
 struct Lstm_ {

@@ -63,11 +63,18 @@ def _padding(padding: Any, kernel: Sequence[int], stride: Sequence[int], dilatio
     return tuple((n, n) for n in each_axis("padding", padding, rank, 0))
 
 
+def _only_of_formulas(epilogue: Any, operands: Mapping[str, Any], rank: int, transposed: bool) -> None:
+    """Other keywords are a formula's operands, and without one mistakes."""
+    if epilogue is None and operands:
+        raise unexpected(_FORMS[rank - 1][transposed], operands)
+
+
 def _forward(
     rank: int, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: Any, activation: Any,
     math_precision: str, out: Any, stream: Any, preference: Any, epilogue: Any = None,
     operands: Mapping[str, Any] = _NONE,
 ) -> Any:  # fmt: skip
+    _only_of_formulas(epilogue, operands, rank, False)
     shape, kernel = check_shapes(x, weight, bias, rank, groups, False), shape_of(weight, "weight")[2:]
     step, apart = each_axis("stride", stride, rank, 1), each_axis("dilation", dilation, rank, 1)
     pads = _padding(padding, kernel, step, apart)
@@ -87,6 +94,7 @@ def _transposed(
     dilation: Any, activation: Any, math_precision: str, out: Any, stream: Any, preference: Any, epilogue: Any = None,
     operands: Mapping[str, Any] = _NONE,
 ) -> Any:  # fmt: skip
+    _only_of_formulas(epilogue, operands, rank, True)
     shape, kernel = check_shapes(x, weight, bias, rank, groups, True), shape_of(weight, "weight")[2:]
     step, apart = each_axis("stride", stride, rank, 1), each_axis("dilation", dilation, rank, 1)
     less, more = each_axis("padding", padding, rank, 0), each_axis("output_padding", output_padding, rank, 0)
@@ -115,8 +123,6 @@ def _finished(
 ) -> Any:
     """The convolution by the plan, or by the function of a formula, which has the bias and the activation in it."""
     if epilogue is None:
-        if operands:
-            raise unexpected(_FORMS[len(shape_of(weight, "weight")) - 3][facts.get("transposed", False)], operands)
         return conv_nd(x, weight, bias, activation="none" if activation is None else activation, **facts)
     if activation is not None:
         raise InvalidProblemError(f"activation is written into the formula of epilogue=, got {shown(activation)}")

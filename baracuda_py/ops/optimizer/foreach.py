@@ -8,7 +8,7 @@ from typing import Any
 
 from ...calls.exported import exported
 from ...core import Array
-from ...core.checked import shown
+from ...core.checked import real, shown
 from ...core.errors import InvalidProblemError
 from ...core.memo import memo
 from ...core.outputs import beside
@@ -57,17 +57,19 @@ def foreach_lerp(
 @exported
 def foreach_norm(x: Arrays, *, stream: Any = None, preference: Any = None) -> list[Array]:
     """The 2-norm of each array, 0-d in float32 (float64 of float64) (torch._foreach_norm). Two launches an array."""
-    return [global_norm([one], stream=stream, preference=preference) for one in x]
+    return [global_norm([one], stream=stream, preference=preference) for one in _listed("x", x)]
 
 
 @exported
 def clip_grad_value_(grads: Arrays, clip_value: float, *, stream: Any = None, preference: Any = None) -> list[Array]:
     """Cut gradients to [-clip_value, clip_value], in place (torch.nn.utils.clip_grad_value_). NaN stays NaN."""
-    if not clip_value >= 0:
+    most = real("clip_value", clip_value)
+    if not most >= 0:
         raise InvalidProblemError(f"clip_value must be at least 0, got {shown(clip_value)}")
-    if grads:
-        _rule("x = clamp(x, -most, most)")(x=list(grads), most=clip_value, stream=stream, preference=preference)
-    return list(grads)
+    made = _listed("grads", grads)
+    if made:
+        _rule("x = clamp(x, -most, most)")(x=made, most=most, stream=stream, preference=preference)
+    return made
 
 
 @exported
@@ -78,9 +80,10 @@ def clip_grad_norm_(grads: Arrays, max_norm: Any, *, stream: Any = None, prefere
     optimizer's `grad_scale` takes the factor of `global_norm` instead, and nothing is written.
     """
     where = {"stream": stream, "preference": preference}
-    found, factor = global_norm(list(grads), max_norm=max_norm, return_clip_factor=True, **where)
-    if grads:
-        _rule("x = x * factor")(x=list(grads), factor=factor, **where)
+    made = _listed("grads", grads)
+    found, factor = global_norm(made, max_norm=max_norm, return_clip_factor=True, **where)
+    if made:
+        _rule("x = x * factor")(x=made, factor=factor, **where)
     return found
 
 
@@ -92,9 +95,10 @@ def unscale_(grads: Arrays, scale: Any, *, stream: Any = None, preference: Any =
     to an optimizer's `found_inf`, which then writes nothing. scale: a number or a 0-d array.
     """
     where = {"stream": stream, "preference": preference}
-    found = _NOT_FINITE(global_norm(list(grads), **where), **where)
-    if grads:
-        _rule("x = x / scale")(x=list(grads), scale=scale, **where)
+    made = _listed("grads", grads)
+    found = _NOT_FINITE(global_norm(made, **where), **where)
+    if made:
+        _rule("x = x / scale")(x=made, scale=scale, **where)
     return found
 
 
@@ -106,10 +110,16 @@ def _rule(text: str) -> UpdateRule:
     return optimizer(text)
 
 
+def _listed(name: str, value: Any) -> list[Any]:
+    if not isinstance(value, (list, tuple)):
+        raise InvalidProblemError(f"{name} must be a list of arrays, got {shown(value)}")
+    return list(value)
+
+
 def _mapped(text: str, x: Arrays, lists: dict[str, Any], numbers: dict[str, Any], out: Any, stream: Any,
             preference: Any) -> list[Array]:  # fmt: skip
     """A formula of lists, written to z."""
-    x = list(x)
+    x = _listed("x", x)
     for name, one in lists.items():
         if isinstance(one, (list, tuple)) and len(one) != len(x):
             raise InvalidProblemError(f"{name} has {len(one)} arrays and x {len(x)}; lists go together place by place")

@@ -92,6 +92,8 @@ def fp8_linear(
     shape, columns = shape_of(x, "x"), shape_of(weight, "weight")
     options = {"stream": stream, "preference": preference}
     to = (*shape[:-1], columns[0])
+    if out is not None and shape_of(out, "out") != to:
+        raise InvalidProblemError(f"out must have shape {to}, got {shape_of(out, 'out')}")
     flat = None if out is None else reshaped(out, (math.prod(shape[:-1]), columns[0]), "out")
     held = E.of(to_element)
     y = _product(_matrix(x, "x"), weight, recipe, (held, held), options, bias=bias, out=flat)

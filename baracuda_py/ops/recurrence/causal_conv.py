@@ -191,7 +191,7 @@ def walk(desc: CausalConvDescriptor, views: tuple[View, ...], span: int) -> Walk
     Shapes alone say how time is cut.
     """
     size = desc.element.itemsize
-    wide = 2 if taps(desc) > 4 or size == 8 else 4  # as across_channels of causal_conv.cuh
+    wide = 2 if taps(desc) > 4 or size == 8 else 4  # what registers have room for
     across = desc.channels % wide == 0 and all(
         v.strides[1] == 1 and v.ptr % (wide * size) == 0 and v.strides[0] % wide == 0 and v.strides[2] % wide == 0
         for v in views

@@ -21,7 +21,7 @@ from ..elementwise.unary_formulas import sigmoid
 from .recurrent import GRU_ORDERS, LSTM_ORDERS
 
 MOST_UNITS = 256
-_ROWS, _THREADS, _CLUSTER = 8, 256, 8  # items of a block or cluster, as in recurrent_steps.cu
+_ROWS, _THREADS, _CLUSTER = 8, 256, 8  # _ROWS: items of a block or cluster
 
 
 _KERNELS = {_CLUSTER: "walk_together", 1: "walk"}
@@ -132,7 +132,8 @@ PARAMS = Params(
     "RecurrentStepsParams", **dict.fromkeys(("gates", "h0", "weight", "bias", "c0", "h", "c"), "ptr"),
     **dict.fromkeys(("gates_strides", "h_strides", "c_strides"), "i64[3]"),
     **dict.fromkeys(("h0_strides", "c0_strides", "weight_strides"), "i64[2]"), bias_step="i64", steps="i64",
-    batch="i64", hidden="i32", reverse="i32", places="i32[4]",
+    batch="i64", hidden="i32", reverse="i32", places="i32[4]", walk_rows=_ROWS, walk_threads=_THREADS,
+    walk_units=MOST_UNITS,
 )  # fmt: skip
 
 
