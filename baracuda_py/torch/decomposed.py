@@ -24,7 +24,8 @@ _OF_THEIR_OWN = frozenset(  # backward ops whose page has what torch differentia
     f"{op}_backward"
     for op in (
         "attention.alibi", "embedding.embedding", "indexing.index_put", "indexing.scatter",
-        "layout.concat", "pooling.pool", "pooling.reduce_window", "quantize.fake_quantize", "scan.scan_extreme",
+        "layout.concat", "moe.moe_router", "pooling.pool", "pooling.reduce_window", "quantize.fake_quantize",
+        "scan.scan_extreme",
         "segment.segment_softmax", "softmax.masked_softmax", "softmax.softmax", "sort.sort",
     )
 )  # fmt: skip

@@ -20,7 +20,7 @@ FACTS: dict[str, Any] = {"fast_mode": True, "atol": 1e-4, "rtol": 1e-3}
 REFUSING = {  # of some problems, or of all: what their pages have in torch, torch differentiates once, or not at all
     "attention.flash_sdpa", "attention.sdpa", "conv.conv", "elementwise.frexp", "gemm.gemm", "gemm.gemv",
     "image.interpolate", "image.ps_roi_pool", "image.roi_align", "image.roi_pool", "layout.triangle",
-    "recurrence.causal_conv1d",
+    "recurrence.causal_conv1d", "recurrence.selective_scan",
     "linalg.cholesky", "loss.cross_entropy", "loss.ctc_loss", "loss.linear_cross_entropy", "loss.linear_kl",
     "loss.rnnt_loss", "loss.row_loss", "norm.batch_norm_inference", "norm.channel_norm", "norm.layer_norm",
     "norm.rms_norm", "pooling.pool", "pooling.reduce_window", "quant_gemm.sparse24_decompress",

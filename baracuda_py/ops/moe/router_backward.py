@@ -71,6 +71,23 @@ def _geometry(p: Problem) -> Geometry | str:
     return Geometry((step,), layout="contiguous" if dense else "strided")
 
 
+def in_torch(
+    torch: Any, desc: MoeRouterDescriptor, *, dweights: Any, logits: Any, indices: Any, scale: Any
+) -> Any:  # fmt: skip
+    """The gradient of the weights of these experts, whatever chose them."""
+    there = (indices >= 0) & (indices < desc.experts)
+    at = indices.clamp(0, desc.experts - 1).to(torch.int64)
+    scores = logits.sigmoid() if desc.scoring == "sigmoid" else logits.softmax(-1)
+    own, slope = scores.gather(-1, at) * there, dweights.to(logits.dtype) * scale * there
+    if desc.normalize:
+        total = own.sum(-1, keepdim=True)
+        slope = (slope - (slope * own).sum(-1, keepdim=True) / total) / total * there
+    spread = torch.zeros_like(logits).scatter_add(-1, at, slope)
+    if desc.scoring == "sigmoid":
+        return {"dlogits": spread * scores * (1 - scores)}
+    return {"dlogits": scores * (spread - (slope * own).sum(-1, keepdim=True))}
+
+
 class MoeRouterBackwardPlan(Plan):
     """dlogits [tokens, experts] of `moe_router`'s weights: the experts chosen are constants.
 
@@ -91,6 +108,7 @@ class MoeRouterBackwardPlan(Plan):
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip
+    torch = staticmethod(in_torch)
     benchmarks = (
         Benchmark("8 of 256, 8192 tokens, sigmoid f32", tokens=8192, experts=256, k=8, scoring="sigmoid",
                   normalize=True, element="float32", target=None),
