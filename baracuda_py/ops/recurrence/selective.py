@@ -64,39 +64,43 @@ POLICY = (
 )
 
 
-def check_sequences(desc: Any, views: Mapping[str, Any]) -> None:
-    """Refuse states of another number than the sequences."""
-    if views.get("cu_seqlens") is not None:
-        if desc.batch != 1:
+class PackedScan:
+    """What plans of the scan share: sequences, packed or one an item of the batch, and their states."""
+
+    @classmethod
+    def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
+        """Refuse states of another number than the sequences."""
+        if views.get("cu_seqlens") is not None:
+            if desc.batch != 1:
+                raise InvalidProblemError(
+                    f"with cu_seqlens the sequences are packed into a batch of 1, got batch {desc.batch}"
+                )
+        elif desc.num_states != desc.batch:
             raise InvalidProblemError(
-                f"with cu_seqlens the sequences are packed into a batch of 1, got batch {desc.batch}"
+                f"without cu_seqlens each sequence has a state: num_states must be batch {desc.batch}, "
+                f"got {desc.num_states}"
             )
-    elif desc.num_states != desc.batch:
-        raise InvalidProblemError(
-            f"without cu_seqlens each sequence has a state: num_states must be batch {desc.batch}, "
-            f"got {desc.num_states}"
-        )
 
+    @classmethod
+    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
+        """The functional layer's num_states."""
+        bounds = shapes.get("cu_seqlens")
+        if bounds is not None and len(bounds) == 1 and bounds[0]:
+            facts.setdefault("num_states", bounds[0] - 1)
 
-def infer_sequences(shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
-    """The functional layer's num_states."""
-    bounds = shapes.get("cu_seqlens")
-    if bounds is not None and len(bounds) == 1 and bounds[0]:
-        facts.setdefault("num_states", bounds[0] - 1)
+    @classmethod
+    def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
+        """What is wrong with cu_seqlens, or None."""
+        bounds = arrays.get("cu_seqlens")
+        return None if bounds is None else wrong_bounds(bounds, desc.length, desc.length, "cu_seqlens")
 
-
-def wrong_sequences(desc: Any, arrays: Mapping[str, Any]) -> str | None:
-    """What is wrong with cu_seqlens, or None."""
-    bounds = arrays.get("cu_seqlens")
-    return None if bounds is None else wrong_bounds(bounds, desc.length, desc.length, "cu_seqlens")
-
-
-def settle_sequences(desc: Any, arrays: dict[str, Any]) -> None:
-    """For tests and benchmarks: sequences are packed where the batch is 1 and there are states of more or fewer."""
-    if desc.batch != 1 or desc.num_states == 1:
-        arrays["cu_seqlens"] = None
-    elif arrays.get("cu_seqlens") is None:
-        arrays["cu_seqlens"] = np.linspace(0, desc.length, desc.num_bounds).astype(np.int64)
+    @classmethod
+    def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
+        """For tests and benchmarks: sequences are packed where the batch is 1 and there are states of more or fewer."""
+        if desc.batch != 1 or desc.num_states == 1:
+            arrays["cu_seqlens"] = None
+        elif arrays.get("cu_seqlens") is None:
+            arrays["cu_seqlens"] = np.linspace(0, desc.length, desc.num_bounds).astype(np.int64)
 
 
 OF_TIME = ("dy", "u", "delta", "b", "c", "z", "y", "du", "ddelta", "db", "dc", "dz")  # time is the last axis

@@ -20,8 +20,8 @@ from ..attention.packed.ragged import INDEX, random_bounds
 from ..layout.repeats import repeat_interleave
 from ...schedules.geometry import strides_of
 from .selective import (
-    COMMON, POLICY, STATES, THREADS, Scan, SelectiveScanDescriptor, channels, check_sequences, common, gated,
-    infer_sequences, one_by_one, scan_case, settle_sequences, slow, step_sizes, wide, wrong_sequences,
+    COMMON, POLICY, STATES, THREADS, PackedScan, Scan, SelectiveScanDescriptor, channels, common, gated, one_by_one,
+    scan_case, slow, step_sizes, wide,
 )  # fmt: skip
 
 X, INPUTS, STATE = "batch dim length", "batch groups states length", "num_states dim states"
@@ -119,7 +119,7 @@ def scan_benchmarks(*also: str) -> tuple[Benchmark, ...]:
     )  # fmt: skip
 
 
-class SelectiveScanPlan(Plan):
+class SelectiveScanPlan(PackedScan, Plan):
     """h[n] = exp(dt a[n]) h[n] + dt b[n] u, y = (Σ_n c[n] h[n] + d u) silu(z), dt = softplus(delta + delta_bias).
 
     selective_scan_fn of mamba-ssm, real. u, delta, z, y (batch, dim, length); a (dim, states); b, c (batch, groups,
@@ -158,22 +158,6 @@ class SelectiveScanPlan(Plan):
     def case(draw: Any) -> SelectiveScanDescriptor:
         made: SelectiveScanDescriptor = scan_case(draw, SelectiveScanDescriptor)
         return made
-
-    @classmethod
-    def complete(cls, desc: SelectiveScanDescriptor, arrays: dict[str, Any]) -> None:
-        settle_sequences(desc, arrays)
-
-    @classmethod
-    def check(cls, desc: SelectiveScanDescriptor, views: Mapping[str, Any]) -> None:
-        check_sequences(desc, views)
-
-    @classmethod
-    def check_values(cls, desc: SelectiveScanDescriptor, arrays: Mapping[str, Any]) -> str | None:
-        return wrong_sequences(desc, arrays)
-
-    @classmethod
-    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
-        infer_sequences(shapes, facts)
 
 
 _scan: Any = functional(SelectiveScanPlan, "selective_scan")

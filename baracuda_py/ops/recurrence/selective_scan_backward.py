@@ -17,8 +17,8 @@ from ...schedules.geometry import grid, strides_of
 from ..attention.packed.ragged import INDEX, random_bounds
 from ..elementwise.unary_formulas import sigmoid
 from .selective import (
-    COMMON, OF_TIME, POLICY, STATES, STEPS, THREADS, Scan, SelectiveScanDescriptor, channels, check_sequences, common,
-    gate_slopes, infer_sequences, one_by_one, scan_case, settle_sequences, slow, step_sizes, wide, wrong_sequences,
+    COMMON, OF_TIME, POLICY, STATES, STEPS, THREADS, PackedScan, Scan, SelectiveScanDescriptor, channels, common,
+    gate_slopes, one_by_one, scan_case, slow, step_sizes, wide,
 )  # fmt: skip
 from .selective_scan import INPUTS, STATE, X, scan_benchmarks
 
@@ -171,7 +171,7 @@ def _geometry(p: Problem) -> Geometry | str:
 _AXES = {"NS": STATES, "WIDE": (True, False)}
 
 
-class SelectiveScanBackwardPlan(Plan):
+class SelectiveScanBackwardPlan(PackedScan, Plan):
     """Gradients of `SelectiveScanPlan`: with g = ∂L/∂h, walked back from dlast_state, du = Σ_n g dt b + dy d and so on.
 
     Deterministic: gradients of b and c are summed over the channels of a block and then over blocks, those of a, d and
@@ -203,22 +203,6 @@ class SelectiveScanBackwardPlan(Plan):
     def case(draw: Any) -> SelectiveScanDescriptor:
         made: SelectiveScanDescriptor = scan_case(draw, SelectiveScanDescriptor)
         return made
-
-    @classmethod
-    def complete(cls, desc: SelectiveScanDescriptor, arrays: dict[str, Any]) -> None:
-        settle_sequences(desc, arrays)
-
-    @classmethod
-    def check(cls, desc: SelectiveScanDescriptor, views: Mapping[str, Any]) -> None:
-        check_sequences(desc, views)
-
-    @classmethod
-    def check_values(cls, desc: SelectiveScanDescriptor, arrays: Mapping[str, Any]) -> str | None:
-        return wrong_sequences(desc, arrays)
-
-    @classmethod
-    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
-        infer_sequences(shapes, facts)
 
 
 selective_scan_backward = functional(SelectiveScanBackwardPlan)

@@ -37,7 +37,7 @@ class ByRule:
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As torch's."""
         super().add_param_group(param_group)  # type: ignore[misc]
-        _refuse_differentiable(self.param_groups[-1:])
+        self._refuse_differentiable(self.param_groups[-1:])
 
     def rule(self, group: dict[str, Any]) -> UpdateRule:
         """The rule of a group."""
@@ -94,7 +94,7 @@ class ByRule:
                 capturable = group.get("capturable")
                 on = p.device if capturable else "cpu"
                 if on not in fresh:
-                    fresh[on] = torch.zeros((), dtype=torch.get_default_dtype(), device=on)
+                    fresh[on] = torch.zeros((), dtype=counts(), device=on)
                 state["step"] = fresh[on] if capturable else fresh[on].clone()
             if not all(name in state for name in self.held(group)):
                 state.update({name: x for name, x in self.begun(group, p).items() if name not in state})
@@ -134,7 +134,7 @@ class ByRule:
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As torch's, but states of 16-bit parameters stay float32, and steps that are equal are one tensor."""
-        _refuse_differentiable(state_dict["param_groups"])
+        self._refuse_differentiable(state_dict["param_groups"])
         super().load_state_dict(state_dict)  # type: ignore[misc]
         given = [index for group in state_dict["param_groups"] for index in group["params"]]
         held = [p for group in self.param_groups for p in group["params"]]
@@ -147,14 +147,31 @@ class ByRule:
         for group in self.param_groups:
             shared: dict[Any, Any] = {}
             for p in group["params"]:
-                if "step" in self.state.get(p, {}) and group.get("capturable"):
-                    step = self.state[p]["step"].to(p.device)
-                    self.state[p]["step"] = shared.setdefault((p.device, float(step)), step)
+                if "step" not in self.state.get(p, {}):
+                    continue
+                capturable = group.get("capturable")
+                step = self.state[p]["step"].to(p.device if capturable else "cpu")
+                same = shared.setdefault((p.device, float(step)), step) if capturable else step
+                self.state[p]["step"] = same
+
+    def _refuse_differentiable(self, groups: list[dict[str, Any]]) -> None:
+        if any(group.get("differentiable") for group in groups):
+            name = type(self).__name__
+            theirs = f"torch.optim.{name}(differentiable=True)" if hasattr(torch.optim, name) else "torch's optimizer"
+            raise UnsupportedError(
+                "differentiable: the step writes parameters in place and takes no part in autograd; leave it out, or "
+                f"take {theirs}"
+            )
 
 
 def acc(parameter: Any) -> Any:
     """The dtype of a parameter's states."""
     return torch.promote_types(parameter.dtype, torch.float32)
+
+
+def counts() -> Any:
+    """The dtype that torch keeps a step's number in: never one of 16 bits, which would stop counting."""
+    return torch.promote_types(torch.get_default_dtype(), torch.float32)
 
 
 def number(value: Any) -> Any:
@@ -166,11 +183,3 @@ def at_least(name: str, value: Any, low: float = 0.0, below: float = float("inf"
     """Raise InvalidProblemError unless low <= value < below."""
     if not low <= value < below:
         raise InvalidProblemError(f"{name} must be in [{low:g}, {below:g}), got {value}")
-
-
-def _refuse_differentiable(groups: list[dict[str, Any]]) -> None:
-    if any(group.get("differentiable") for group in groups):
-        raise UnsupportedError(
-            "differentiable: the step writes parameters in place and takes no part in autograd; leave it out, or take "
-            "torch's optimizer"
-        )

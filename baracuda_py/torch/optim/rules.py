@@ -6,7 +6,7 @@ from typing import Any
 
 from ...expressions.update import UpdateRule
 from ..untyped import torch
-from .by_rule import ByRule, acc, rule
+from .by_rule import ByRule, acc, counts, rule
 
 
 def _betas(group: dict[str, Any]) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class NAdam(ByRule, torch.optim.NAdam):  # type: ignore[misc]
     def begun(self, group: dict[str, Any], p: Any) -> dict[str, Any]:
         """The moments, and the product of the momenta until now."""
         on = p.device if group["capturable"] else "cpu"
-        product = torch.ones((), dtype=torch.get_default_dtype(), device=on)
+        product = torch.ones((), dtype=counts(), device=on)
         return {**super().begun(group, p), "mu_product": product}
 
     def key(self, group: dict[str, Any], state: dict[str, Any]) -> Any:
