@@ -31,6 +31,7 @@ from .compiler import compile_all
 from .tma import clustered, encoder, map_filler
 
 _MAX_DYNAMIC_SMEM = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+_INVALID_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
 
 
 class Wanted(NamedTuple):
@@ -238,10 +239,19 @@ class _Buffer:
         self.keep = (raw, pointers)
 
 
-def _launch_error(status: Any) -> BaracudaError:
+def _refused(runtime: Runtime, status: Any, launch: Callable[..., Any], *given: Any) -> None:
+    """A launch that failed, once more if its thread had no context, else as an error.
+
+    A thread that has called nothing of the CUDA runtime has none: torch's threads of gradients, which take memory that
+    is allocated already, or a user's thread that only calls what was bound. To set the device there gives it one.
+    """
     if forked(False) or forked(True):
-        return forked_error()
-    return BaracudaError(f"kernel launch failed: {getattr(status, 'name', status)}")
+        raise forked_error()
+    if int(status) == _INVALID_CONTEXT:
+        runtime.use_device(runtime.current_device())
+        status = launch(*given)[0]
+    if status:
+        raise BaracudaError(f"kernel launch failed: {getattr(status, 'name', status)}")
 
 
 class Launch:
@@ -267,16 +277,19 @@ class Launch:
         gx, gy, gz = grid
         launch = runtime.launch if cluster == 1 else runtime.clustered(cluster)
 
+        def again(status: Any, stream: int, address: int) -> None:
+            _refused(runtime, status, launch, function, gx, gy, gz, block, 1, 1, smem, stream, address, 0)
+
         def call(flat: tuple[int, ...], values: tuple[Any, ...], stream: int) -> None:
             try:
                 buffer = take()
             except IndexError:
                 buffer = _Buffer(packed)
             fill(buffer.memory, flat, values)
-            status = launch(function, gx, gy, gz, block, 1, 1, smem, stream, buffer.address, 0)
+            status = launch(function, gx, gy, gz, block, 1, 1, smem, stream, buffer.address, 0)[0]
+            if status:
+                again(status, stream, buffer.address)
             give(buffer)
-            if status[0]:
-                raise _launch_error(status[0])
 
         def fixed(flat: tuple[int, ...], values: tuple[Any, ...]) -> Callable[[int], None]:
             buffer = _Buffer(packed)
@@ -284,9 +297,9 @@ class Launch:
             address = buffer.address
 
             def fire(stream: int, _keep: _Buffer = buffer) -> None:
-                status = launch(function, gx, gy, gz, block, 1, 1, smem, stream, address, 0)
-                if status[0]:
-                    raise _launch_error(status[0])
+                status = launch(function, gx, gy, gz, block, 1, 1, smem, stream, address, 0)[0]
+                if status:
+                    again(status, stream, address)
 
             return fire
 

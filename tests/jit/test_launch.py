@@ -7,10 +7,14 @@ import types
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
-from baracuda_py.core.device import Device
+import baracuda_py as bc
+from baracuda_py.core.device import Device, fake_device
+from baracuda_py.core.errors import BaracudaError
 from baracuda_py.jit import Cache, Cubin, KernelInfo, Unit, launch
+from baracuda_py.testing.recording import Recorder, pointer_view, recording
 
 INFO = KernelInfo(registers=24, spill_stores=0, spill_loads=0, stack=0, static_smem=1024)
 DEVICE = Device("cuda", 0, (9, 0), 227 * 1024, 132)
@@ -86,3 +90,33 @@ def test_a_kernel_may_take_all_a_block_has(cuda: launch.Cuda) -> None:
 def test_the_attribute_is_the_one_the_driver_means() -> None:
     driver = pytest.importorskip("cupy_backends.cuda.api.driver")
     assert launch._MAX_DYNAMIC_SMEM == driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+
+
+@pytest.mark.parametrize("bound", [False, True])
+def test_a_thread_without_a_context_gets_one(bound: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver refuses it, as in torch's threads of gradients; the device is set there and the launch repeated."""
+    real, refused, seen = Recorder.launch, [201], list[str]()
+
+    def launching(self: Recorder, *given: Any, **more: Any) -> Any:
+        seen.append("launch")
+        return (refused.pop(),) if refused else real(self, *given, **more)
+
+    monkeypatch.setattr(Recorder, "launch", launching)
+    monkeypatch.setattr(Recorder, "use_device", lambda self, ordinal: seen.append("device"))
+    x, y = (pointer_view(np.zeros(8, np.float32)) for _ in range(2))
+    desc = bc.UnaryPlan.descriptor(kind="exp", shape=(8,), element="float32")
+    plan = bc.UnaryPlan.select(desc, device=fake_device(9.0))
+    args = plan.args(x=x, y=y)
+    with recording() as record:
+        plan.prepare(args)
+        call = plan.bind(args) if bound else lambda: plan.run(args)
+        call()
+        assert len(record.launches) == 1
+        first = seen.index("launch")
+        assert seen[first : first + 3] == ["launch", "device", "launch"]
+        refused.extend([201, 201])
+        with pytest.raises(BaracudaError, match="kernel launch failed"):
+            call()
+        refused.clear()
+        call()
+    assert len(record.launches) == 2
