@@ -79,6 +79,17 @@ NOT_OFFERED: dict[str, Row] = {
     **_rows("jax.lax", "while_loop fori_loop switch custom_root custom_linear_solve", _LOOP,
             "call `jax.lax.{0}` with functions of `jax` inside"),
     "stop_gradient": Row("jax.lax", _TRANSFORM, "call `jax.lax.stop_gradient` or a tensor's `torch.Tensor.detach`"),
+    **_rows(
+        "jax.lax",
+        "all_gather all_to_all psum pmax pmin pmean ppermute pshuffle psend precv pswapaxes psum_scatter "
+        "ragged_all_to_all",
+        "an axis of a mesh has a name within JAX's own traces alone",
+        "call `jax.lax.{0}`, between functions of `jax`",
+    ),
+    "ragged_dot_general": Row(
+        "jax.lax", "its modes have names of their own",
+        "call `ragged_dot` for rows in groups, `grouped_inner_gemm` for terms in groups, `matmul` for a batch",
+    ),
     # signals
     "ntt": Row(
         "computer algebra", "PyTorch, JAX, NumPy and SciPy have no number theoretic transform",
