@@ -32,6 +32,14 @@ template <class P> BARACUDA_D int conv_zero(const P& p, const void* zeros, i64 a
   return p.is_unsigned >> side & 1 ? static_cast<int>(byte) : static_cast<int>(static_cast<i8>(byte));
 }
 
+// The integer nearest to the quotient r / by, ties to even, without a division for each r: r times the inverse of `by`
+// tells it wherever the quotient is no tie; next to one, and of what is not finite, r is divided.
+BARACUDA_D double conv_nearest(double r, double by, double inverse) {
+  const double near = r * inverse, whole = math::rint(near);
+  if (math::abs(math::abs(near - whole) - 0.5) > 1e-6) return whole;
+  return math::rint(r / by);
+}
+
 template <class R> struct ConvCodes {
   // Finishes outputs n … n + N - 1 of a group in a row, of which those before `left` exist.
   template <class S, int N, class P>
@@ -88,10 +96,11 @@ template <class R> struct ConvCodes {
         const u8 byte = *static_cast<const u8*>(p.zero_y);
         zero = is_signed ? static_cast<double>(static_cast<i8>(byte)) : static_cast<double>(byte);
       }
+      const double inverse = 1.0 / by;
       Vec<u8, N> y;
 #pragma unroll
       for (int k = 0; k < N; ++k) {
-        const double code = math::rint(x[k] / by) + zero;
+        const double code = conv_nearest(x[k], by, inverse) + zero;
         y[k] = static_cast<u8>(code != code ? 0
                                             : static_cast<int>(code < lowest    ? lowest
                                                                : code > highest ? highest

@@ -232,3 +232,27 @@ def test_phases(row: str, spread: tuple[int, int]) -> None:
     wide = wide[:, :, :-1]  # padding that cuts
     plain: dict[str, Any] = {"stride": (2, 1), "padding": ((1, 0), (2, 1)), "dilation": (1, 2), "groups": 2}
     np.testing.assert_array_equal(y, sums(wide, np.ascontiguousarray(turned), -77, 0, **plain))
+
+
+SCALES = [1.0, 3.0, 7.0, 1e-3, 64.0, 2.0**-149, 1e-40, 3e38, np.inf, 0.0, np.nan, -5.0]
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("row", ["wgmma", "simt"])
+def test_results_are_of_the_quotient_that_is_rounded_once(row: str) -> None:
+    """1 x 1, one channel of products x w: sums whose quotients are ties, next to ties, huge, and no numbers."""
+    x = np.arange(-128, 128, dtype=np.int8).reshape(1, 1, 16, 16)
+    w = np.array([1, 3, 127, -128, 0], np.int8).reshape(5, 1, 1, 1)
+    s = x.astype(np.float64) * w.reshape(1, 5, 1, 1)
+    for scale_x, scale_y in [(1.0, y) for y in SCALES] + [(0.5, 1.0), (2.5, 5.0), (1.5, 3.0), (3e38, 1e-3)]:
+        scales = {"scale_x": np.float32(scale_x), "scale_y": np.float32(scale_y)}
+        with np.errstate(all="ignore"):
+            real = np.rint(s * float(scales["scale_x"]) / float(scales["scale_y"]))
+        wanted = np.where(np.isnan(real), 0, np.clip(np.nan_to_num(real, nan=0.0), -128, 127)).astype(np.int8)
+        y = np.zeros((1, 5, 16, 16), np.int8)
+        desc = bc.QuantizedConvPlan.descriptor(
+            kind="requantized", shape=x.shape, filter_shape=w.shape, element="int8", w_element="int8",
+            out_element="int8", bias_element="int32",
+        )  # fmt: skip
+        on_row(row, desc, x=x, w=w, y=y, **{name: np.array(one) for name, one in scales.items()})
+        np.testing.assert_array_equal(y, wanted, err_msg=f"{scale_x} {scale_y}")
