@@ -260,7 +260,7 @@ def plot(losses: list[float], loss: float, path: Path) -> None:
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
     axes.plot(range(1, len(losses) + 1), losses, linewidth=1, label="training")
     axes.axhline(loss, color="tab:orange", linestyle="--", label=f"held out {loss:.3f}")
-    axes.set(xlabel="step", ylabel="nats per byte", title="train_ssm")
+    axes.set(xlabel="step", ylabel="nats per byte", title=path.stem)
     axes.legend()
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
