@@ -1,4 +1,4 @@
-"""`examples/train_moe.py` on the NumPy backend, and on a GPU: it learns, and neighbours do not change a token's bits."""
+"""`examples/train_moe.py` on the NumPy backend, and on a GPU: it learns, and no token sees its neighbours."""
 
 from __future__ import annotations
 
