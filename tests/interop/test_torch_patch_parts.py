@@ -14,8 +14,9 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 from torch_patch_models import BY_NAME, LLAMA, MIXTURES, MODELS, Tiny, close, loss_of, pair, same_gradients  # noqa: E402  # fmt: skip
 
-from baracuda_py.torch.patch import FAMILIES, patch, unpatch  # noqa: E402
+from baracuda_py.torch.patch import FAMILIES, patch, register, unpatch  # noqa: E402
 from baracuda_py.torch.patch.attention import attention_forward  # noqa: E402
+from baracuda_py.torch.patch.experts import experts_forward  # noqa: E402
 from baracuda_py.torch.patch.loss import _Logits  # noqa: E402
 from baracuda_py.torch.patch.rotary import Rotary, of_complex_table, of_one, of_patches  # noqa: E402
 
@@ -276,3 +277,73 @@ def test_experts(tiny: Tiny) -> None:
         wanted = experts[0](x, torch.tensor([[0, 2]] * 3), torch.tensor([[0.5, 0.0]] * 3))
         close(experts[0](x, torch.tensor([[0, 5]] * 3), torch.tensor([[0.5, 0.7]] * 3)), wanted, "outside")
         assert torch.equal(experts[0](x, torch.tensor([[0, 2]] * 3), torch.tensor([[0.5, 0.0]] * 3)), wanted)
+
+
+@pytest.mark.parametrize("tiny", MIXTURES, ids=lambda tiny: tiny.family)
+def test_experts_by_name(tiny: Tiny) -> None:
+    """experts_implementation="baracuda" without a patch: logits, and the gradients of the experts."""
+    register()
+    found = []
+    for name in ("eager", "baracuda"):
+        model = tiny.make(experts_implementation=name)
+        calls = [
+            m for m in model.modules() if getattr(getattr(m, "config", None), "_experts_implementation", "") == name
+        ]
+        assert calls, "no module asks for experts by name"
+        logits = model(**tiny.batch()).logits
+        logits.square().mean().backward()
+        experts = next(m for m in model.modules() if type(m).__name__.endswith("Experts"))
+        found.append([logits, *(p.grad for p in experts.parameters())])
+    for one, other in zip(*found, strict=True):
+        close(one, other, tiny.family)
+
+
+class _Own:
+    """Experts whose gate, norm and layout are no model's here."""
+
+    def __init__(self, transposed: bool, gate: bool, bias: bool, norm: bool, concatenated: bool) -> None:
+        made = torch.Generator().manual_seed(2)
+        rows = 12 if gate else 6
+        first, second = (torch.randn(4, *s, generator=made) for s in ((rows, 5), (5, 6)))
+        self.has_gate, self.has_bias, self.is_transposed, self.is_concatenated = gate, bias, transposed, concatenated
+        self.has_post_expert_norm, self.num_experts = norm, 4
+        turned = [one.transpose(1, 2).contiguous() if transposed else one for one in (first, second)]
+        setattr(self, "gate_up_proj" if gate else "up_proj", turned[0])
+        self.down_proj = turned[1]
+        if bias:
+            setattr(self, "gate_up_proj_bias" if gate else "up_proj_bias", torch.randn(4, rows, generator=made))
+            self.down_proj_bias = torch.randn(4, 5, generator=made)
+        self.act_fn = torch.nn.SiLU()
+        self.post_expert_norm = torch.nn.LayerNorm(5)
+        self.plain = (first, second)
+
+    def _apply_gate(self, y: Any) -> Any:
+        gate, up = y.chunk(2, -1) if self.is_concatenated else (y[..., ::2], y[..., 1::2])
+        return torch.tanh(gate) * (up + 2)
+
+    def by_hand(self, x: Any, chosen: Any, weights: Any) -> Any:
+        y = torch.zeros_like(x)
+        for t in range(len(x)):
+            for j in range(chosen.shape[1]):
+                e = int(chosen[t, j])
+                if e >= 4:
+                    continue
+                h = self.plain[0][e] @ x[t]
+                if self.has_bias:
+                    h = h + (self.gate_up_proj_bias if self.has_gate else self.up_proj_bias)[e]
+                h = self.plain[1][e] @ (self._apply_gate(h) if self.has_gate else self.act_fn(h))
+                h = h + self.down_proj_bias[e] if self.has_bias else h
+                y[t] += weights[t, j] * (self.post_expert_norm(h) if self.has_post_expert_norm else h)
+        return y
+
+
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("gate", "concatenated"), [(True, True), (True, False), (False, True)])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_experts_of_any_module(transposed: bool, gate: bool, concatenated: bool, bias: bool, norm: bool) -> None:
+    own = _Own(transposed, gate, bias, norm, concatenated)
+    x, weights = torch.randn(6, 5), torch.rand(6, 2)
+    chosen = torch.tensor([[0, 3], [1, 2], [3, 0], [2, 7], [0, 1], [4, 2]])
+    with torch.no_grad():
+        close(experts_forward(own, x, chosen, weights), own.by_hand(x, chosen, weights), "experts")

@@ -22,11 +22,12 @@ from ..._forking import Mutex
 from ...core.checked import shown
 from ...core.errors import InvalidProblemError
 from ..untyped import torch
-from .attention import NAME, register, takes
+from .attention import NAME, takes
 from .classes import given, replaced
 from .families import FAMILIES, Family
 from .norms import LAYER_NORM
 from .piece import Piece
+from .registered import register
 from .report import Entry, Report
 
 __all__ = ["FAMILIES", "Entry", "Report", "patch", "patch_classes", "register", "unpatch", "unpatch_classes"]

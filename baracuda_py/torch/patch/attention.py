@@ -140,14 +140,6 @@ def attention_mask(**given: Any) -> Any:
     return sdpa_mask(**given)
 
 
-def register() -> None:
-    """Make attn_implementation="baracuda" known to transformers, for models that are made later; once is enough."""
-    from transformers import AttentionInterface, AttentionMaskInterface
-
-    AttentionInterface.register(NAME, attention_forward)
-    AttentionMaskInterface.register(NAME, attention_mask)
-
-
 def takes(part: Any) -> str | None:
     """Why a PreTrainedModel keeps its attention, None where it asks for one by name."""
     if not (part._supports_sdpa or part._supports_attention_backend) or not part._can_set_attn_implementation():
