@@ -1,4 +1,4 @@
-"""Steps over packed rows, as torch's PackedSequence has them, and their launches: one for each step, in runs that are alike.
+"""Steps over packed rows, as torch's PackedSequence has them, and their launches: one a step, in runs that are alike.
 
 Rows of step t follow those of step t - 1, `sizes[t]` of them, which do not grow. A walk goes from the first step to the
 last or back, and a row's state comes from the step that was taken before where that has the row, else from outside.
@@ -16,7 +16,7 @@ from ..core.memo import memo
 
 @dataclass(frozen=True)
 class Place:
-    """A step's rows: the first of them, and how many; and those of the steps taken before and after it, 0 without one."""
+    """A step's first row, and how many there are; the same of the steps taken before and after it, 0 without one."""
 
     start: int
     rows: int
@@ -28,7 +28,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Run:
-    """Steps taken one after another, `times` of them, whose places move by `advance` rows each, the others not at all."""
+    """`times` steps taken one after another, whose places move by `advance` rows each."""
 
     place: Place
     times: int = 1
@@ -51,7 +51,7 @@ def places(sizes: tuple[int, ...], reverse: bool) -> tuple[Place, ...]:
     found = [(starts[t], sizes[t]) for t in order]
     return tuple(
         Place(*here, *before, *after)
-        for here, before, after in zip(found, [none, *found[:-1]], [*found[1:], none], strict=True)
+        for here, before, after in zip(found, [none, *found][: len(found)], [*found, none][1:], strict=True)
     )
 
 

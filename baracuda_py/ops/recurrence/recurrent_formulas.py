@@ -57,7 +57,7 @@ def _before(at: Any, states: Any, first: Any) -> Any:
 def walked_back(
     kind: str, order: str, sizes: tuple[int, ...], reverse: bool, given: Mapping[str, Any], store: Any
 ) -> dict[str, Any]:
-    """The slopes of gates, of the state's part of a GRU's, and of the first states; those of gates pass through `store`."""
+    """Slopes of gates, of the state's parts of them and of the first states; those of gates pass through `store`."""
     dhs, weight, h, c = (given.get(n) for n in ("dh", "weight", "h", "c"))
     assert dhs is not None and weight is not None
     size, batch = weight.shape[1], sizes[0] if sizes else 0

@@ -27,7 +27,7 @@ ELMAN_ORDER = "h"
 
 
 class RecurrentCell(enum.Enum):
-    """c' = f c + i g, h = o tanh(c') of an LSTM, h = (1 - z) n + z h of a GRU, tanh or relu of the sum of an Elman cell."""
+    """c' = f c + i g, h = o tanh(c') of an LSTM, h = (1 - z) n + z h of a GRU, tanh or relu of an Elman cell."""
 
     LSTM = "lstm"
     GRU = "gru"

@@ -14,7 +14,7 @@ from ...core.benchmark import FLOPS, Benchmark
 from ...core.element import unrounded
 from ...core.variant import aligned
 from ...schedules.geometry import strides_of
-from ...schedules.packed_steps import Place, Run, places, runs
+from ...schedules.packed_steps import Place, places, runs
 from .recurrent_formulas import walked_back
 from .recurrent_packed import (
     FIRST, GATED, GATES, GRUS, LSTMS, SMEM, STATE, THREADS, RecurrentCell, RecurrentPackedDescriptor, case, products,

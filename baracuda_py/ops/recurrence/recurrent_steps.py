@@ -1,10 +1,10 @@
 """The steps of a recurrent layer in one direction, and their gradients.
 
 Rows are packed as torch's PackedSequence has them: those of step t follow those of step t - 1, `sizes[t]` of them,
-which do not grow. A batch of equal lengths is the case of equal sizes. `recurrent_layer` and `recurrent_packed` make all
-steps, `recurrent_packed_backward` all steps back, each in one call; an LSTM with a projection goes by a product and a
-cell a step. The gradient makes the pre-activations of all steps anew in one product, and the gradient of the weights is
-one product over all steps.
+which do not grow. A batch of equal lengths is the case of equal sizes. `recurrent_layer` and `recurrent_packed` make
+all steps, `recurrent_packed_backward` all steps back, each in one call; an LSTM with a projection goes by a product
+and a cell a step. The gradient makes the pre-activations of all steps anew in one product, and the gradient of the
+weights is one product over all steps.
 """
 
 from __future__ import annotations
