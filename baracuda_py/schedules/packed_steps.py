@@ -6,10 +6,12 @@ last or back, and a row's state comes from the step that was taken before where 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import Any
 
+from ..core.checked import shown, whole
 from ..core.errors import InvalidProblemError
 from ..core.memo import memo
 
@@ -35,11 +37,16 @@ class Run:
     advance: int = 0
 
 
-def check_sizes(name: str, sizes: Sequence[int]) -> None:
-    """Refuse sizes that grow, or are 0."""
-    if 0 in sizes or any(a < b for a, b in pairwise(sizes)):
-        shown = sizes if len(sizes) < 10 else (*sizes[:9], "…")
-        raise InvalidProblemError(f"{name} must be positive and not grow from step to step, got {shown}")
+def sizes_of(name: str, value: Any) -> tuple[int, ...]:
+    """The rows of each step, however many steps there are; refused where they grow, or are 0."""
+    if not isinstance(value, Iterable) or isinstance(value, (str, bytes, bytearray)):
+        raise InvalidProblemError(f"{name} must be integers, got {shown(value)}")
+    found = tuple(value)
+    if not all(type(n) is int for n in found):
+        found = tuple([whole(name, n) for n in found])
+    if found and (min(found) < 1 or any(a < b for a, b in pairwise(found))):
+        raise InvalidProblemError(f"{name} must be positive and not grow from step to step, got {shown(found)}")
+    return found
 
 
 @memo(maxsize=64)

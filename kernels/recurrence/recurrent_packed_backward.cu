@@ -11,11 +11,12 @@
 
 namespace baracuda {
 
-template <class T, class CELL> BARACUDA_D void recurrent_packed_backward(const RecurrentPackedBackwardParams& p) {
+template <class T, class CELL, bool WIDE>
+BARACUDA_D void recurrent_packed_backward(const RecurrentPackedBackwardParams& p) {
   using A = acc_t<T>;
   constexpr int G = CELL::gates, ROWS = backward_rows;
   constexpr bool lstm = is_same<CELL, cell::Lstm_>, gru = is_same<CELL, cell::Gru_>;
-  using Product = RecurrentProduct<T, ROWS, 1, backward_line>;
+  using Product = RecurrentProduct<T, ROWS, 1, backward_line, WIDE>;
   BARACUDA_DYNAMIC_SMEM(unsigned char, shared);
   const i64 at = p.start + p.turn * p.advance, before = p.before + p.turn * p.advance;
   const i64 later = p.later + p.turn * p.advance, row0 = static_cast<i64>(blockIdx.y) * ROWS;
@@ -25,13 +26,13 @@ template <class T, class CELL> BARACUDA_D void recurrent_packed_backward(const R
     const T* const from = static_cast<const T*>(p.slopes);
     return ProductRow<T>{there ? from + (later + row0 + r) * p.slopes_strides[0] : from, p.slopes_strides[1], there};
   };
-  const auto weights = [&](int, int unit) {
-    const bool there = unit0 + unit < hidden;
-    return ProductRow<T>{static_cast<const T*>(p.weight) + (there ? (unit0 + unit) * p.weight_strides[1] : 0),
+  const auto weights = [&](int, int unit, bool there) {
+    there = there && unit0 + unit < hidden;
+    return ProductRow<T>{static_cast<const T*>(p.weight) + (there ? unit0 + unit : 0) * p.weight_strides[1],
                          p.weight_strides[0], there};
   };
   const int left = static_cast<int>(max<i64>(0, min<i64>(ROWS, p.later_rows - row0)));
-  const Product product(shared, left > 0 ? G * hidden : 0, left, p.wide, slope, weights);
+  const Product product(shared, left > 0 ? G * hidden : 0, left, slope, weights);
   product.start();
   // While copies are under way: the gates of this step.
   const i64 row = row0 + product.row;

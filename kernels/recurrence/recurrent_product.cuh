@@ -19,7 +19,7 @@ template <class T> struct ProductRow {
   bool there;
 };
 
-template <class T, int ROWS, int GROUPS, int LINE> struct RecurrentProduct {
+template <class T, int ROWS, int GROUPS, int LINE, bool WIDE> struct RecurrentProduct {
   using A = acc_t<T>;
   static constexpr bool tensor = sizeof(T) == 2;
   static constexpr int threads = recurrent_threads, units = threads / ROWS, cols = GROUPS * units;
@@ -35,22 +35,22 @@ template <class T, int ROWS, int GROUPS, int LINE> struct RecurrentProduct {
   unsigned char* const ring;
   const int tid, row, unit;  // the sums of this thread
   const int k, rows;         // terms of a sum; rows of states that are there
-  const bool wide;
   ProductRow<T> source[passes];
 
-  // left(row) and right(group, unit): the rows of both operands. wide: rows are dense and 16-byte aligned, and k is a
+  // left(row) and right(group, unit, whether there is one): the rows of both operands. WIDE: rows are dense and 16-byte aligned, and k is a
   // multiple of 16 bytes.
   template <class Left, class Right>
-  BARACUDA_D RecurrentProduct(unsigned char* shared, int k, int rows, bool wide, Left left, Right right)
-      : ring(shared), tid(static_cast<int>(threadIdx.x)), row(tid / units), unit(tid % units), k(k), rows(rows),
-        wide(wide) {
+  BARACUDA_D RecurrentProduct(unsigned char* shared, int k, int rows, Left left, Right right)
+      : ring(shared), tid(static_cast<int>(threadIdx.x)), row(tid / units), unit(tid % units), k(k), rows(rows) {
 #pragma unroll
     for (int n = 0; n < passes; ++n) {
       const int line = tid / pieces + n * lines, col = line - ROWS;
-      source[n] = line < ROWS ? left(line) : right(col / units, col % units);
-      if (col >= cols) source[n].there = false;
+      if (n * lines < ROWS) source[n] = left(line);
+      else source[n] = right(col / units, col % units, col < cols);
     }
   }
+
+  static_assert(ROWS % lines == 0, "threads copy rows of one operand at once");
 
   // Issue the copies of the first slices.
   BARACUDA_D void start() const {
@@ -70,22 +70,21 @@ template <class T, int ROWS, int GROUPS, int LINE> struct RecurrentProduct {
 
   BARACUDA_D void load(int slice) const {
     if (slice >= slices()) return;
-    unsigned char* const stage = ring + slice % stages * stage_bytes;
-    const int piece = tid % pieces, first = slice * depth + piece * each;
+    const int piece = tid % pieces, first = slice * depth + piece * each, begin = tid / pieces;
+    // Lines that a thread copies differ by multiples of eight: they share one twist.
+    static_assert(lines % 8 == 0, "one twist a thread");
+    unsigned char* const to = ring + slice % stages * stage_bytes + begin * LINE + (piece ^ (begin & 7)) * 16;
 #pragma unroll
     for (int n = 0; n < passes; ++n) {
-      const int line = tid / pieces + n * lines;
-      if (line >= all) break;
+      if (all % lines != 0 && begin + n * lines >= all) break;
       const ProductRow<T>& from = source[n];
-      unsigned char* const to = stage + line * LINE + (piece ^ (line & 7)) * 16;
-      if (wide) {
-        const bool valid = from.there && first < k;
-        cp_async_16(to, valid ? from.from + first : from.from, valid);
+      if constexpr (WIDE) {
+        cp_async_16(to + n * lines * LINE, from.from + first, from.there && first < k);
       } else {
+        T* const here = reinterpret_cast<T*>(to + n * lines * LINE);
 #pragma unroll 1
         for (int e = 0; e < each; ++e) {
-          reinterpret_cast<T*>(to)[e] =
-              from.there && first + e < k ? from.from[(first + e) * from.step] : from_acc<T>(A(0));
+          here[e] = from.there && first + e < k ? from.from[(first + e) * from.step] : from_acc<T>(A(0));
         }
       }
     }

@@ -9,13 +9,14 @@ from typing import Any
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative, Step, Variant,
-    choice, derived, element, extent, extents, flag, operand, output,
+    choice, derived, element, extent, flag, operand, output,
 )  # fmt: skip
 from ...calls.functional import functional
+from ...core.checked import checked
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.element import unrounded
 from ...schedules.geometry import strides_of
-from ...schedules.packed_steps import Run, check_sizes, places, runs
+from ...schedules.packed_steps import Run, places, runs, sizes_of
 from .recurrent import GRU_ORDERS, LSTM_ORDERS
 from .recurrent_formulas import walked
 from .recurrent_walk import checked_order, weights
@@ -24,6 +25,7 @@ THREADS, SMEM = 512, 96 * 1024
 _ROWS, _LINE = 64, 256  # items of a block, bytes of k of a slice
 _MOST_TILES = 65535
 ELMAN_ORDER = "h"
+WIDE = {"WIDE": (True, False)}  # whether rows are dense along sums, in pieces of 16 bytes
 
 
 class RecurrentCell(enum.Enum):
@@ -59,14 +61,13 @@ class RecurrentPackedDescriptor(Descriptor):
     """
 
     kind: RecurrentCell = choice(RecurrentCell)
-    sizes: tuple[int, ...] = extents()
+    sizes: tuple[int, ...] = checked(sizes_of, accepts="Sequence[int]")
     hidden: int = extent()
     order: str = choice((*LSTM_ORDERS, *GRU_ORDERS, ELMAN_ORDER), derived(lambda desc: desc.kind.orders[0]))
     reverse: bool = flag(False)
     element: ElementKind = element()
 
     def validate(self) -> None:
-        check_sizes("sizes", self.sizes)
         checked_order(self, self.order)
 
     @property
@@ -110,7 +111,7 @@ def step_fields(*names: str) -> dict[str, str]:
     """Fields that both directions have: places of the step, and two strides of each operand."""
     return {
         **{f"{n}_strides": "i64[2]" for n in names},
-        **dict.fromkeys(("turn", "advance", "start", "rows", "before", "known"), "i64"), "hidden": "i32", "wide": "i32",
+        **dict.fromkeys(("turn", "advance", "start", "rows", "before", "known"), "i64"), "hidden": "i32",
         "places": "i32[4]",
     }  # fmt: skip
 
@@ -143,18 +144,20 @@ def _geometry(p: Problem) -> Geometry | str:
     desc, views, each = p.desc, p.views, 16 // p.desc.element.itemsize
     wide = desc.hidden % each == 0 and all(v.inner_dense and v.aligned() for v in (p.h0, p.h, p.weight))
     shared = {f"{n}_strides": strides_of(views.get(n), 2) for n in ("gates", "h0", "weight", "c0", "h", "c")}
-    shared |= {"bias_step": strides_of(p.bias, 1)[0], "wide": wide}
+    shared |= {"bias_step": strides_of(p.bias, 1)[0]}
     steps = []
     for run in runs(places(desc.sizes, desc.reverse)):
         blocks = tiles_of(run.place.rows, desc.hidden, _ROWS)
         if isinstance(blocks, str):
             return blocks
-        steps.append(Step("step", blocks, shared | step_values(desc, run), {}, THREADS, SMEM, times=run.times))
+        steps.append(
+            Step("step", blocks, shared | step_values(desc, run), {"WIDE": wide}, THREADS, SMEM, times=run.times)
+        )
     dense = all(v is None or v.dense for v in views.values())
     return Geometry(tuple(steps), layout="contiguous" if dense else "strided")
 
 
-def sizes_of(draw: Any) -> tuple[int, ...]:
+def _drawn(draw: Any) -> tuple[int, ...]:
     """For tests: batches of one size, and those that shrink."""
     first, steps = draw.sizes(1, 3, 9, rare=(70,)), draw.integer(0, 4)
     shrinks = draw.flag()
@@ -164,7 +167,7 @@ def sizes_of(draw: Any) -> tuple[int, ...]:
 def case(draw: Any) -> RecurrentPackedDescriptor:
     """A random problem."""
     return RecurrentPackedDescriptor(
-        kind=draw.kind, sizes=sizes_of(draw), hidden=draw.sizes(1, 5, 33, 0, 24, 144), reverse=draw.flag(),
+        kind=draw.kind, sizes=_drawn(draw), hidden=draw.sizes(1, 5, 33, 0, 24, 144), reverse=draw.flag(),
         order=draw.choice(draw.kind.orders), element=draw.element,
     )  # fmt: skip
 
@@ -191,7 +194,9 @@ class RecurrentPackedPlan(Plan):
     variants = (
         Variant(
             "steps", _geometry, source="recurrence/recurrent_packed.cu",
-            kernels=(Kernel("step", "recurrent_packed<{T}, {KIND}>", PARAMS, threads=THREADS, min_blocks=1),),
+            kernels=(
+                Kernel("step", "recurrent_packed<{T}, {KIND}, {WIDE}>", PARAMS, WIDE, threads=THREADS, min_blocks=1),
+            ),
             guarantee=Guarantee(Relative(4), batch_invariant=True),
         ),
     )  # fmt: skip

@@ -17,8 +17,8 @@ from ...schedules.geometry import strides_of
 from ...schedules.packed_steps import Place, places, runs
 from .recurrent_formulas import walked_back
 from .recurrent_packed import (
-    FIRST, GATED, GATES, GRUS, LSTMS, SMEM, STATE, THREADS, RecurrentCell, RecurrentPackedDescriptor, case, products,
-    step_fields, step_values, tiles_of,
+    FIRST, GATED, GATES, GRUS, LSTMS, SMEM, STATE, THREADS, WIDE, RecurrentCell, RecurrentPackedDescriptor, case,
+    products, step_fields, step_values, tiles_of,
 )  # fmt: skip
 from .recurrent_walk import weights
 
@@ -84,7 +84,7 @@ def _geometry(p: Problem) -> Geometry | str:
     )
     wide = columns and desc.gates_size % each == 0 and slopes.inner_dense and slopes.aligned()
     shared: dict[str, Any] = {f"{n}_strides": strides_of(views.get(n), 2) for n in _STRIDED}
-    shared |= {"slopes": name, "slopes_strides": strides_of(slopes, 2), "carry": 0, "wide": wide}
+    shared |= {"slopes": name, "slopes_strides": strides_of(slopes, 2), "carry": 0}
     steps: list[Step] = []
     for run in runs(_back(desc, p.dh0 is not None or p.views.get("dc0") is not None)):
         at = run.place
@@ -92,7 +92,7 @@ def _geometry(p: Problem) -> Geometry | str:
         if isinstance(blocks, str):
             return blocks
         values = shared | step_values(desc, run) | {"later": at.later, "later_rows": at.later_rows}
-        steps.append(Step("step", blocks, values, {}, THREADS, SMEM, times=run.times))
+        steps.append(Step("step", blocks, values, {"WIDE": wide}, THREADS, SMEM, times=run.times))
     dense = all(v is None or v.dense for v in views.values())
     nbytes = aligned(desc.batch * desc.hidden * desc.element.acc.itemsize) if desc.kind in GATED else 0
     return Geometry(tuple(steps), nbytes, "contiguous" if dense else "strided")
@@ -122,7 +122,12 @@ class RecurrentPackedBackwardPlan(Plan):
     variants = (
         Variant(
             "steps", _geometry, source="recurrence/recurrent_packed_backward.cu",
-            kernels=(Kernel("step", "recurrent_packed_backward<{T}, {KIND}>", PARAMS, threads=THREADS, min_blocks=1),),
+            kernels=(
+                Kernel(
+                    "step", "recurrent_packed_backward<{T}, {KIND}, {WIDE}>", PARAMS, WIDE, threads=THREADS,
+                    min_blocks=1,
+                ),
+            ),
             guarantee=Guarantee(Relative(4), batch_invariant=True),
         ),
     )  # fmt: skip
