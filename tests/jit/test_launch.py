@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import types
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
@@ -10,6 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from baracuda_py.core.device import Device
+from baracuda_py.core.params import Params
 from baracuda_py.jit import Cache, Cubin, KernelInfo, Unit, launch
 
 INFO = KernelInfo(registers=24, spill_stores=0, spill_loads=0, stack=0, static_smem=1024)
@@ -86,3 +88,25 @@ def test_a_kernel_may_take_all_a_block_has(cuda: launch.Cuda) -> None:
 def test_the_attribute_is_the_one_the_driver_means() -> None:
     driver = pytest.importorskip("cupy_backends.cuda.api.driver")
     assert launch._MAX_DYNAMIC_SMEM == driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+
+
+@pytest.mark.parametrize("bound", [False, True])
+def test_a_step_taken_several_times_counts(bound: bool) -> None:
+    """Each launch finds its number in its parameters, and the pointers, too; a buffer is used again."""
+    params = Params("P", x="ptr", turn="i64", start="i64")
+    seen: list[tuple[int, ...]] = []
+
+    def launched(function: int, *given: int) -> tuple[int]:
+        address = ctypes.cast(given[-2], ctypes.POINTER(ctypes.c_void_p))[0]
+        seen.append((function, given[-3], *(ctypes.c_int64 * 3).from_address(address)))
+        return (0,)
+
+    runtime: Any = types.SimpleNamespace(launch=launched)
+    image = params.template({"turn": 0, "start": 5})
+    made = launch.Launch(runtime, 9, (1, 1, 1), 32, 0, params, image, [(0, 16)], [], times=3)
+    for pointer, stream in ((256, 1), (512, 2)):
+        if bound:
+            made.fixed((pointer,), ())(stream)
+        else:
+            made.call((pointer,), (), stream)
+    assert seen == [(9, at, pointer + 16, n, 5) for pointer, at in ((256, 1), (512, 2)) for n in range(3)]

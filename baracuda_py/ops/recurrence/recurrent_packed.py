@@ -17,6 +17,7 @@ from ...core.benchmark import FLOPS, Benchmark
 from ...core.element import unrounded
 from ...schedules.geometry import strides_of
 from ...schedules.packed_steps import Run, places, runs, sizes_of
+from . import recurrent_torch
 from .recurrent import GRU_ORDERS, LSTM_ORDERS
 from .recurrent_formulas import walked
 from .recurrent_walk import checked_order, weights
@@ -200,6 +201,7 @@ class RecurrentPackedPlan(Plan):
             guarantee=Guarantee(Relative(4), batch_invariant=True),
         ),
     )  # fmt: skip
+    torch = staticmethod(recurrent_torch.forward)
     benchmarks = tuple(
         Benchmark(f"{kind.value} 512 × 64 × {hidden} bf16", kind=kind, sizes=(64,) * 512, hidden=hidden,
                   element="bfloat16", work=FLOPS, target=None, peers=())

@@ -15,6 +15,7 @@ from ...core.element import unrounded
 from ...core.variant import aligned
 from ...schedules.geometry import strides_of
 from ...schedules.packed_steps import Place, places, runs
+from . import recurrent_torch
 from .recurrent_formulas import walked_back
 from .recurrent_packed import (
     FIRST, GATED, GATES, GRUS, LSTMS, SMEM, STATE, THREADS, WIDE, RecurrentCell, RecurrentPackedDescriptor, case,
@@ -131,6 +132,7 @@ class RecurrentPackedBackwardPlan(Plan):
             guarantee=Guarantee(Relative(4), batch_invariant=True),
         ),
     )  # fmt: skip
+    torch = staticmethod(recurrent_torch.backward)
     benchmarks = tuple(
         Benchmark(f"{kind.value} 512 × 64 × {hidden} bf16", kind=kind, sizes=(64,) * 512, hidden=hidden,
                   element="bfloat16", also=("dh0",), work=FLOPS, target=None, peers=())

@@ -2,19 +2,20 @@
 
 Rows are packed as torch's PackedSequence has them: those of step t follow those of step t - 1, `sizes[t]` of them,
 which do not grow. A batch of equal lengths is the case of equal sizes. `recurrent_layer` and `recurrent_packed` make
-all steps, `recurrent_packed_backward` all steps back, each in one call; an LSTM with a projection goes by a product
-and a cell a step. The gradient makes the pre-activations of all steps anew in one product, and the gradient of the
-weights is one product over all steps.
+all steps, `recurrent_packed_backward` all steps back, each in one call; only an LSTM with a projection goes by a
+product and a cell a step, and so does the gradient of an Elman network whose gradient may be asked for. The gradient
+makes the pre-activations of all steps anew in one product, and that of the weights is one product over all steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import accumulate, groupby
 from typing import Any
 
 from ...calls.composed import composed
+from ...calls.interpreters import recorder
 from ...core.views import cut, reshaped, shape_of, transposed
 from ...expressions.elementwise import elementwise
 from ..elementwise.binary_functions import add
@@ -32,6 +33,7 @@ from .recurrent_walk import MOST_UNITS, recurrent_layer
 
 Options = dict[str, Any]
 _FORMULAS = {"rnn_tanh": "tanh(a + b)", "rnn_relu": "relu(a + b)"}
+_SLOPES = {"rnn_tanh": "dh * (1 - h * h)", "rnn_relu": "dh if h > 0 else 0 * h"}
 _GATED = ("lstm", "gru")
 
 
@@ -111,63 +113,71 @@ def _back(
     dhs = zeros_like(hs) if dhs is None else dhs
     h_before = walk.before(hs, h0, options)
     gates_h = linear(h_before, weight, bias, **options) if kind in _GATED else None
+    dgates_h = dprojection = dc0 = None
     if projection is not None:
-        made = _back_projected(dhs, dcs, gates, gates_h, cs, c0, weight, projection, walk, order, options)
-        dgates, dh0, dc0, dprojection = made
-        dgates_h = dgates
+        c_before = walk.before(cs, c0, options)
+
+        def gated(t: int, whole: Any, dc: Any) -> tuple[Any, Any]:
+            parts = (walk.of(x, t) for x in (gates, c_before, gates_h))
+            return lstm_gates_backward(  # type: ignore[no-any-return]
+                *parts, matmul(whole, projection, **options), dc, **options, order=order
+            )  # fmt: skip
+
+        dgates, dh0, dc0, slopes = _back_by_calls(dhs, dcs, weight, walk, gated, options)
+        inner, _ = lstm_gates(gates, c_before, gates_h, order=order, return_c_next=True, **options)
+        dprojection = matmul(transposed(slopes, "slopes"), inner, **options)
+    elif kind not in _GATED and recorder((dhs, weight, hs)) is not None:  # calls that have gradients themselves
+
+        def plain(t: int, whole: Any, dc: Any) -> tuple[Any, Any]:
+            return formula(_SLOPES[kind])(dh=whole, h=walk.of(hs, t), **options), None
+
+        dgates, dh0, _, _ = _back_by_calls(dhs, None, weight, walk, plain, options)
     else:
-        dprojection = None
         turned = transposed(copy(transposed(weight, "w_hh"), **options), "w_hh")  # its columns are what sums go along
         given: Options = {"kind": kind, "sizes": sizes, "reverse": reverse, **options}
         given |= {} if order is None else {"order": order}
-        given |= {"gates": gates, "gates_h": gates_h} if kind in _GATED else {}
-        if kind == "lstm":
-            given |= {"c": cs, "c0": c0, "dc": dcs}
-            dgates, dh0, dc0 = recurrent_packed_backward(dhs, turned, **given)
-            dgates_h = dgates
-        elif kind == "gru":
-            dgates, dgates_h, dh0 = recurrent_packed_backward(
-                dhs, turned, h=hs, h0=h0, **given
-            )  # fmt: skip
-            dc0 = None
+        given |= {"gates": gates, "gates_h": gates_h} if kind in _GATED else {"h": hs}
+        if kind == "gru":
+            dgates, dgates_h, dh0 = recurrent_packed_backward(dhs, turned, h=hs, h0=h0, **given)
+        elif kind == "lstm":
+            dgates, dh0, dc0 = recurrent_packed_backward(dhs, turned, c=cs, c0=c0, dc=dcs, **given)
         else:
-            dgates, dh0 = recurrent_packed_backward(dhs, turned, h=hs, **given)
-            dgates_h, dc0 = dgates, None
+            dgates, dh0 = recurrent_packed_backward(dhs, turned, **given)
+    dgates_h = dgates if dgates_h is None else dgates_h
     dweight = matmul(transposed(dgates_h, "slopes"), h_before, **options)
     dbias = None if bias is None else total(dgates_h, axis=0, **options)
     return dgates, dh0, dc0, dweight, dbias, dprojection
 
 
-def _back_projected(
-    dhs: Any, dcs: Any, gates: Any, gates_h: Any, cs: Any, c0: Any, weight: Any, projection: Any, walk: Walk,
-    order: str | None, options: Options,
-) -> tuple[Any, Any, Any, Any]:  # fmt: skip
-    """The gradients of gates, h0, c0 and projection of an LSTM whose states are projected, step by step."""
-    sizes, c_before = walk.sizes, walk.before(cs, c0, options)
+def _back_by_calls(
+    dhs: Any, dcs: Any, weight: Any, walk: Walk, step: Callable[[int, Any, Any], tuple[Any, Any]], options: Options
+) -> tuple[Any, Any, Any, Any]:
+    """The gradients of gates, h0 and c0, and of the states of all steps, by calls for each step.
+
+    step: the gradients of the gates of a step, and of c before it, from those of h and c after it.
+    """
     carry: Any = None
     carry_c: Any = None
     first: list[Any] = []  # slopes of rows of h0 and c0 that begin later
     first_c: list[Any] = []
     slopes: dict[int, tuple[Any, Any]] = {}
     for t in reversed(walk.steps):
-        n = sizes[t]
-        if carry is not None and shape_of(carry, "h")[0] > n:
-            first.insert(0, rows(carry, n, shape_of(carry, "h")[0]))
-            first_c.insert(0, rows(carry_c, n, shape_of(carry_c, "c")[0]))
-            carry, carry_c = rows(carry, 0, n), rows(carry_c, 0, n)
+        n = walk.sizes[t]
+        if carry is not None and (known := shape_of(carry, "h")[0]) > n:
+            first.insert(0, rows(carry, n, known))
+            carry = rows(carry, 0, n)
+            if carry_c is not None:
+                first_c.insert(0, rows(carry_c, n, known))
+                carry_c = rows(carry_c, 0, n)
         whole = _added(walk.of(dhs, t), carry, n, options)
         dc = _added(None if dcs is None else walk.of(dcs, t), carry_c, n, options)
-        dh = matmul(whole, projection, **options)
-        dgates, carry_c = lstm_gates_backward(
-            walk.of(gates, t), walk.of(c_before, t), walk.of(gates_h, t), dh, dc, **options, order=order
-        )  # fmt: skip
+        dgates, carry_c = step(t, whole, dc)
         slopes[t] = (dgates, whole)
         carry = matmul(dgates, weight, **options)
-    each = [slopes[t] for t in range(len(sizes))]
-    inner, _ = lstm_gates(gates, c_before, gates_h, order=order, return_c_next=True, **options)
-    dprojection = matmul(transposed(join([one[1] for one in each], options), "slopes"), inner, **options)
-    dgates = join([one[0] for one in each], options)
-    return dgates, join([carry, *first], options), join([carry_c, *first_c], options), dprojection
+    each = [slopes[t] for t in range(len(walk.sizes))]
+    dgates, wholes = (join(one, options) for one in zip(*each, strict=True))
+    dc0 = None if carry_c is None else join([carry_c, *first_c], options)
+    return dgates, join([carry, *first], options), dc0, wholes
 
 
 def _added(own: Any, carry: Any, n: int, options: Options) -> Any:
