@@ -144,8 +144,8 @@ PARAMS = Params(
 def _geometry(p: Problem) -> Geometry | str:
     desc, views, each = p.desc, p.views, 16 // p.desc.element.itemsize
     wide = desc.hidden % each == 0 and all(v.inner_dense and v.aligned() for v in (p.h0, p.h, p.weight))
-    shared = {f"{n}_strides": strides_of(views.get(n), 2) for n in ("gates", "h0", "weight", "c0", "h", "c")}
-    shared |= {"bias_step": strides_of(p.bias, 1)[0]}
+    shared: dict[str, Any] = {"bias_step": strides_of(p.bias, 1)[0]}
+    shared |= {f"{n}_strides": strides_of(views.get(n), 2) for n in ("gates", "h0", "weight", "c0", "h", "c")}
     steps = []
     for run in runs(places(desc.sizes, desc.reverse)):
         blocks = tiles_of(run.place.rows, desc.hidden, _ROWS)
