@@ -943,6 +943,12 @@ from .ops.recurrence.lstm_cell import LstmCellBackwardPlan as LstmCellBackwardPl
 from .ops.recurrence.lstm_cell import LstmCellPlan as LstmCellPlan
 from .ops.recurrence.recurrent import GruCellDescriptor as _GruCellDescriptor
 from .ops.recurrence.recurrent import LstmCellDescriptor as _LstmCellDescriptor
+from .ops.recurrence.recurrent_packed import RecurrentCell as RecurrentCell
+from .ops.recurrence.recurrent_packed import RecurrentPackedArgs as RecurrentPackedArgs
+from .ops.recurrence.recurrent_packed import RecurrentPackedDescriptor as _RecurrentPackedDescriptor
+from .ops.recurrence.recurrent_packed import RecurrentPackedPlan as RecurrentPackedPlan
+from .ops.recurrence.recurrent_packed_backward import RecurrentPackedBackwardArgs as RecurrentPackedBackwardArgs
+from .ops.recurrence.recurrent_packed_backward import RecurrentPackedBackwardPlan as RecurrentPackedBackwardPlan
 from .ops.recurrence.recurrent_walk import RecurrentKind as RecurrentKind
 from .ops.recurrence.recurrent_walk import RecurrentLayerArgs as RecurrentLayerArgs
 from .ops.recurrence.recurrent_walk import RecurrentLayerDescriptor as _RecurrentLayerDescriptor
@@ -5726,6 +5732,9 @@ class RecurrenceDescriptor(_RecurrenceDescriptor):
 class RecurrentLayerDescriptor(_RecurrentLayerDescriptor):
     """gates have shape (steps, batch, n hidden), n being 4 of an LSTM and 3 of a GRU; at most 256 units."""
     def __init__(self, *, kind: RecurrentKind | str, steps: SupportsIndex, batch: SupportsIndex, hidden: SupportsIndex, order: Literal['ifgo', 'iofg', 'rzn', 'zrn'] | None = None, reverse: bool = False, element: DType) -> None: ...
+class RecurrentPackedDescriptor(_RecurrentPackedDescriptor):
+    """gates have shape (rows, n hidden), n being 4 of an LSTM, 3 of a GRU and 1 of an Elman cell."""
+    def __init__(self, *, kind: RecurrentCell | str, sizes: Sequence[SupportsIndex], hidden: SupportsIndex, order: Literal['ifgo', 'iofg', 'rzn', 'zrn', 'h'] | None = None, reverse: bool = False, element: DType) -> None: ...
 class SelectiveScanDescriptor(_SelectiveScanDescriptor):
     """u has shape (batch, dim, length), a (dim, states), b and c (batch, groups, states, length), at most 256 states."""
     def __init__(self, *, batch: SupportsIndex, dim: SupportsIndex, length: SupportsIndex, states: SupportsIndex, groups: SupportsIndex = 1, softplus: bool = False, num_states: SupportsIndex | None = None, element: DType) -> None: ...
@@ -5795,6 +5804,13 @@ def recurrent_layer(gates: A, h0: Array, weight: Array, bias: Array | None = Non
 @overload
 def recurrent_layer(gates: Array, h0: Array, weight: Array, bias: Array | None = None, c0: Array | None = None, *, kind: RecurrentKind | str = ..., steps: int = ..., batch: int = ..., hidden: int = ..., order: Literal['ifgo', 'iofg', 'rzn', 'zrn'] | None = None, reverse: bool = False, return_c: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """h[t] = cell(gates[t], weight h[t - 1] + bias, h[t - 1]): the recurrent part of an LSTM or GRU layer."""
+@overload
+def recurrent_packed(gates: A, h0: Array, weight: Array, bias: Array | None = None, c0: Array | None = None, *, kind: RecurrentCell | str = ..., sizes: Sequence[int] = ..., hidden: int = ..., order: Literal['ifgo', 'iofg', 'rzn', 'zrn', 'h'] | None = None, reverse: bool = False, return_c: Literal[False] = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A: ...
+@overload
+def recurrent_packed(gates: Array, h0: Array, weight: Array, bias: Array | None = None, c0: Array | None = None, *, kind: RecurrentCell | str = ..., sizes: Sequence[int] = ..., hidden: int = ..., order: Literal['ifgo', 'iofg', 'rzn', 'zrn', 'h'] | None = None, reverse: bool = False, return_c: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """h[t] = cell(gates[t], weight h[t - 1] + bias, h[t - 1]): the recurrent part of a layer, over packed rows."""
+def recurrent_packed_backward(dh: Array, weight: Array, gates: Array | None = None, gates_h: Array | None = None, h: Array | None = None, h0: Array | None = None, c: Array | None = None, c0: Array | None = None, dc: Array | None = None, *, kind: RecurrentCell | str = ..., sizes: Sequence[int] = ..., hidden: int = ..., order: Literal['ifgo', 'iofg', 'rzn', 'zrn', 'h'] | None = None, reverse: bool = False, return_dgates_h: bool = True, return_dh0: bool = True, return_dc0: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Gradients of `RecurrentPackedPlan`: with dh[t] = dy[t] + weightᵀ dgates_h[t + 1] those of gates, h0 and c0."""
 def retention(q: Array, k: Array, v: Array, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, cu_seqlens: Array | None = None, stepwise: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`simple_gla` with RetNet's decays, 1 - 2^(-5 - h) of head h at every step (arXiv:2307.08621)."""
 def rglru(x: Array, input_gate: Array, recurrence_gate: Array, decay: Array, initial: Array | None = None, *, c: float = 8.0, return_last: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:

@@ -296,6 +296,35 @@ def fla(desc: Any, s: Any) -> Peers:
     return {"fla": lambda: torch.autograd.grad(y, leaves, s["dy"], retain_graph=True)}
 
 
+def flatten(network: Any) -> None:
+    """Weights in one piece, as cuDNN wants them; torch leaves that out for bfloat16, which cuDNN takes."""
+    dtypes = torch.backends.cudnn.CUDNN_TENSOR_DTYPES
+    missing = {torch.bfloat16} - dtypes
+    dtypes |= missing
+    try:
+        network.flatten_parameters()
+    finally:
+        dtypes -= missing
+
+
+def cudnn_layer(desc: Any, s: Any) -> Peers:
+    """cuDNN's layer on an input so narrow that its products take next to no time; back to the input alone."""
+    kinds = {"lstm": "LSTM", "gru": "GRU"}
+    if desc.kind.value not in kinds or len(set(desc.sizes)) != 1:
+        return {}
+    like = {"device": s["weight"].device, "dtype": s["weight"].dtype}
+    layer = getattr(torch.nn, kinds[desc.kind.value])(64, desc.hidden, **like).requires_grad_(False)
+    layer.weight_hh_l0.copy_(s["weight"])
+    flatten(layer)
+    back = "dh" in s
+    x = torch.randn(len(desc.sizes), desc.batch, 64, **like).requires_grad_(back)
+    if not back:
+        return {"torch.nn (cuDNN)": lambda: layer(x)[0]}
+    y = layer(x)[0]
+    dy = s["dh"].reshape(y.shape)
+    return {"torch.nn (cuDNN)": lambda: torch.autograd.grad(y, x, dy, retain_graph=True)}
+
+
 LIBRARIES: dict[str, Callable[[Any, Any], Peers]] = {
     "attention.batch_paged_decode": gathered,
     "attention.batch_paged_decode_fp8": gathered,
@@ -321,4 +350,6 @@ LIBRARIES: dict[str, Callable[[Any, Any], Peers]] = {
     "random.sample": drawn,
     "recurrence.linear_attention": fla,
     "recurrence.linear_attention_backward": fla,
+    "recurrence.recurrent_packed": cudnn_layer,
+    "recurrence.recurrent_packed_backward": cudnn_layer,
 }

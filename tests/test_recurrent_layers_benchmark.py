@@ -37,4 +37,31 @@ def test_rows(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         assert all(row["peer"] == "torch.nn" for row in rows) == name.startswith(NETWORKS)
     assert all(found == ["forward", "forward, backward"] for name, found in passes.items() if name.startswith(NETWORKS))
     assert all(found[2:] == ["step of 64"] for name, found in passes.items() if not name.startswith(NETWORKS))
-    assert set(passes) == {"lstm_16", "gru_16", "lstm_4", "gru_4", "mamba", "mamba2", "gated_delta_net"}
+    assert set(passes) == {
+        "lstm_16",
+        "gru_16",
+        "lstm_8",
+        "gru_8",
+        "lstm_4",
+        "gru_4",
+        "mamba",
+        "mamba2",
+        "gated_delta_net",
+    }
+
+
+def test_a_layer_that_fails_is_said(script: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    import torch
+
+    def measured(name: str, layer: Any, rounds: int) -> Any:
+        if name.startswith("gru"):
+            raise RuntimeError("no such kernel")
+        yield {"layer": name}
+
+    monkeypatch.setattr(script, "measure", measured)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr("sys.argv", ["recurrent_layers.py", "--only", "gru_1024;lstm_1024;mamba", "--commit", "x"])
+    assert script.main() == 1
+    said = capsys.readouterr().out
+    assert "layer gru_1024  failed: RuntimeError: no such kernel" in said
+    assert "layer lstm_1024" in said and "layer mamba" in said

@@ -72,7 +72,8 @@ class Step:
     byte offset) is a place in the workspace, "@null" no place. So does `s_ptr` of a scalar field s of another name;
     `s_value` makes it that number.
     A `map` field takes a TensorMap, or None for an operand that is absent. cluster: so many blocks, neighbours along
-    the grid's first axis, run at once and reach one another's shared memory (sm_90 and later).
+    the grid's first axis, run at once and reach one another's shared memory (sm_90 and later). times: so many launches,
+    one after another, for each of which the i64 field `turn` of the kernel's Params has its number, from 0 on.
     """
 
     kernel: str
@@ -82,6 +83,7 @@ class Step:
     block: int = 256
     smem: int = 0
     cluster: int = 1
+    times: int = field(default=1, repr=False)
 
 
 @dataclass(frozen=True)

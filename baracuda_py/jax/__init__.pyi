@@ -1270,6 +1270,8 @@ from baracuda_py import min_gru as min_gru
 from baracuda_py import min_lstm as min_lstm
 from baracuda_py import mlstm as mlstm
 from baracuda_py import recurrent_layer as recurrent_layer
+from baracuda_py import recurrent_packed as recurrent_packed
+from baracuda_py import recurrent_packed_backward as recurrent_packed_backward
 from baracuda_py import retention as retention
 from baracuda_py import rglru as rglru
 from baracuda_py import rnn_relu_cell as rnn_relu_cell

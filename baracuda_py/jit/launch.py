@@ -260,13 +260,14 @@ class Launch:
     `flat` is the tuple of all pointers of a call; `picks` says which of them, plus how many bytes, each pointer
     slot of the struct takes; `scalars` are (position in `values`, byte offset, whether an integer); `maps` are (byte
     offset, position in `flat`, tensor map). Parameter buffers come from a free list: a shared one would race between
-    threads.
+    threads. With `times` it is so many launches, for each of which the parameter `turn` is written anew: the driver
+    copies parameters when it is called.
     """
 
     def __init__(
         self, runtime: Runtime, function: Any, grid: tuple[int, int, int], block: int, smem: int, params: Params,
         image: bytes | bytearray, picks: Sequence[tuple[int, int]], scalars: Sequence[tuple[int, int, bool]],
-        maps: Sequence[tuple[int, int, TensorMap]] = (), cluster: int = 1,
+        maps: Sequence[tuple[int, int, TensorMap]] = (), cluster: int = 1, times: int = 1,
     ) -> None:  # fmt: skip
         packed = bytes(image)
         fill = _filler(params, picks, scalars)
@@ -305,6 +306,35 @@ class Launch:
 
         self.call = call
         self.fixed = fixed
+        if times == 1:
+            return
+        number, at = _LONG.pack_into, params.slots["turn"].offset
+
+        def repeated(buffer: _Buffer, stream: int) -> None:
+            memory, address = buffer.memory, buffer.address
+            for turn in range(times):
+                number(memory, at, turn)
+                status = launch(function, gx, gy, gz, block, 1, 1, smem, stream, address, 0)[0]
+                if status:
+                    again(status, stream, address)
+
+        def call_all(flat: tuple[int, ...], values: tuple[Any, ...], stream: int) -> None:
+            try:
+                buffer = take()
+            except IndexError:
+                buffer = _Buffer(packed)
+            fill(buffer.memory, flat, values)
+            repeated(buffer, stream)
+            give(buffer)
+
+        def fixed_all(flat: tuple[int, ...], values: tuple[Any, ...]) -> Callable[[int], None]:
+            def fire(stream: int) -> None:
+                call_all(flat, values, stream)
+
+            return fire
+
+        self.call = call_all
+        self.fixed = fixed_all
 
 
 class LibraryLaunch:

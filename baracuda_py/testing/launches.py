@@ -6,6 +6,7 @@ What a launch is given is derived a second time here, from the geometry and the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -130,7 +131,7 @@ def check_refusal(chosen: Plan, ready: Operands, args: Any, verdict: Any) -> Non
 
 def check_record(chosen: Plan, ready: Operands, variant: Variant, geometry: Geometry, record: Record) -> None:
     """One recorded run against a geometry."""
-    steps = [step for step in geometry.steps if isinstance(step, Step)]
+    steps = [one for step in geometry.steps if isinstance(step, Step) for one in _launches(step)]
     symbols = [launch.function.symbol for launch in record.launches]
     if len(symbols) != len(steps):
         raise AssertionError(f"{ready}: the geometry has {len(steps)} steps, launched were {symbols}")
@@ -150,6 +151,13 @@ def check_record(chosen: Plan, ready: Operands, variant: Variant, geometry: Geom
         )
         if wrong:
             raise AssertionError(f"{ready}\non {chosen.device}, {launch.function.symbol}: {wrong}")
+
+
+def _launches(step: Step) -> list[Step]:
+    """A step once for each of its launches."""
+    if step.times == 1:
+        return [step]
+    return [replace(step, params={**step.params, "turn": n}, times=1) for n in range(step.times)]
 
 
 def _pointers(ready: Operands) -> dict[str, list[int]]:

@@ -25,6 +25,7 @@ _OF_THEIR_OWN = frozenset(  # backward ops whose page has what torch differentia
     for op in (
         "attention.alibi", "embedding.embedding", "indexing.index_put", "indexing.scatter",
         "layout.concat", "moe.moe_router", "pooling.pool", "pooling.reduce_window", "quantize.fake_quantize",
+        "recurrence.recurrent_packed",
         "scan.scan_extreme",
         "segment.segment_softmax", "softmax.masked_softmax", "softmax.softmax", "sort.sort",
     )

@@ -9,7 +9,7 @@ template <class T> BARACUDA_D void gru_cell(const GruCellParams& p) {
   using A = acc_t<T>;
   const cell::Unit u(p);
   if (!u.mine) return;
-  const cell::Gru<T> s(p, u);
+  const auto s = cell::gru_state<T>(p, u, cell::get<T>(p.h, u.at(p.h_strides)));
   cell::put<T>(p.h_next, u.at(p.h_next_strides), math::fma(s.z, s.before, (A(1) - s.z) * s.n));
 }
 

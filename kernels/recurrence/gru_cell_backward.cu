@@ -9,15 +9,14 @@ template <class T> BARACUDA_D void gru_cell_backward(const GruCellBackwardParams
   using A = acc_t<T>;
   const cell::Unit u(p);
   if (!u.mine) return;
-  const cell::Gru<T> s(p, u);
+  const auto s = cell::gru_state<T>(p, u, cell::get<T>(p.h, u.at(p.h_strides)));
   const A dh = cell::get<T>(p.dh_next, u.at(p.dh_next_strides));
-  const A dn = dh * (A(1) - s.z) * (A(1) - s.n * s.n);
-  const A dr = dn * s.hidden * (s.r * (A(1) - s.r)), dz = dh * (s.before - s.n) * (s.z * (A(1) - s.z));
-  const A slopes[3] = {dr, dz, dn};
+  A slopes[3];
+  s.slopes(dh, slopes);
 #pragma unroll
   for (int k = 0; k < 3; ++k) {
     cell::put<T>(p.dgates, u.gate(p, p.places[k], p.dgates_strides), slopes[k]);
-    cell::put<T>(p.dgates_h, u.gate(p, p.places[k], p.dgates_h_strides), k == 2 ? dn * s.r : slopes[k]);
+    cell::put<T>(p.dgates_h, u.gate(p, p.places[k], p.dgates_h_strides), k == 2 ? slopes[2] * s.r : slopes[k]);
   }
   cell::put<T>(p.dh, u.at(p.dh_strides), dh * s.z);
 }

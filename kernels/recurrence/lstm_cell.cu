@@ -8,7 +8,7 @@ namespace baracuda {
 template <class T> BARACUDA_D void lstm_cell(const LstmCellParams& p) {
   const cell::Unit u(p);
   if (!u.mine) return;
-  const cell::Lstm<T> s(p, u);
+  const auto s = cell::lstm_state<T>(p, u, cell::get<T>(p.c, u.at(p.c_strides)));
   cell::put<T>(p.h, u.at(p.h_strides), s.o * math::tanh(s.after));
   cell::put<T>(p.c_next, u.at(p.c_next_strides), s.after);
 }

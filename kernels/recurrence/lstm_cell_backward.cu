@@ -9,14 +9,13 @@ template <class T> BARACUDA_D void lstm_cell_backward(const LstmCellBackwardPara
   using A = acc_t<T>;
   const cell::Unit u(p);
   if (!u.mine) return;
-  const cell::Lstm<T> s(p, u);
-  const A dh = cell::maybe<T>(p.dh, u.at(p.dh_strides)), t = math::tanh(s.after);
-  const A dc = math::fma(dh * s.o, A(1) - t * t, cell::maybe<T>(p.dc_next, u.at(p.dc_next_strides)));
-  const A slopes[4] = {dc * s.g * (s.i * (A(1) - s.i)), dc * s.before * (s.f * (A(1) - s.f)),
-                       dc * s.i * (A(1) - s.g * s.g), dh * t * (s.o * (A(1) - s.o))};
+  const auto s = cell::lstm_state<T>(p, u, cell::get<T>(p.c, u.at(p.c_strides)));
+  A slopes[4];
+  const A dc =
+      s.slopes(cell::maybe<T>(p.dh, u.at(p.dh_strides)), cell::maybe<T>(p.dc_next, u.at(p.dc_next_strides)), slopes);
 #pragma unroll
   for (int k = 0; k < 4; ++k) cell::put<T>(p.dgates, u.gate(p, p.places[k], p.dgates_strides), slopes[k]);
-  cell::put<T>(p.dc, u.at(p.dc_strides), dc * s.f);
+  cell::put<T>(p.dc, u.at(p.dc_strides), dc);
 }
 
 }  // namespace baracuda

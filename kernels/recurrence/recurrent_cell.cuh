@@ -7,6 +7,7 @@ namespace baracuda::cell {
 struct Unit {
   i64 b, k;
   bool mine;
+  BARACUDA_D Unit(i64 b, i64 k, bool mine) : b(b), k(k), mine(mine) {}
   template <class P> BARACUDA_D explicit Unit(const P& p) {
     const i64 i = (static_cast<i64>(blockIdx.y) * gridDim.x + blockIdx.x) * blockDim.x + threadIdx.x;
     b = i / p.hidden, k = i % p.hidden, mine = b < p.batch;

@@ -7,33 +7,13 @@
 #include <baracuda/cluster.cuh>
 #include <baracuda/vector.cuh>
 
-#include "recurrence/recurrent_cell.cuh"
+#include "recurrence/recurrent_states.cuh"
 
 namespace baracuda {
 
 namespace cell {
 
 constexpr int rows = walk_rows, slice = 32, chain = 128, most = walk_units, walkers = walk_threads;
-
-// States of one unit of one item after a step; x: the input's parts of its gates, m: the state's, without bias.
-struct Lstm_ {
-  static constexpr int gates = 4;
-  template <class A> static BARACUDA_D A step(const A (&x)[4], const A (&m)[4], const A (&bias)[4], A, A& c) {
-    A z[4];
-#pragma unroll
-    for (int n = 0; n < 4; ++n) z[n] = x[n] + (m[n] + bias[n]);
-    c = math::fma(sigmoid(z[1]), c, sigmoid(z[0]) * math::tanh(z[2]));
-    return sigmoid(z[3]) * math::tanh(c);
-  }
-};
-struct Gru_ {
-  static constexpr int gates = 3;
-  template <class A> static BARACUDA_D A step(const A (&x)[3], const A (&m)[3], const A (&bias)[3], A before, A&) {
-    const A r = sigmoid(x[0] + (m[0] + bias[0])), z = sigmoid(x[1] + (m[1] + bias[1]));
-    const A n = math::tanh(math::fma(r, m[2] + bias[2], x[2]));
-    return math::fma(z, before - n, n);
-  }
-};
 
 }  // namespace cell
 

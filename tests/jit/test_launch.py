@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import types
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
@@ -13,6 +14,7 @@ import pytest
 import baracuda_py as bc
 from baracuda_py.core.device import Device, fake_device
 from baracuda_py.core.errors import BaracudaError
+from baracuda_py.core.params import Params
 from baracuda_py.jit import Cache, Cubin, KernelInfo, Unit, launch
 from baracuda_py.testing.recording import Recorder, pointer_view, recording
 
@@ -120,3 +122,24 @@ def test_a_thread_without_a_context_gets_one(bound: bool, monkeypatch: pytest.Mo
         refused.clear()
         call()
     assert len(record.launches) == 2
+
+
+def test_a_step_taken_several_times_counts(bound: bool) -> None:
+    """Each launch finds its number in its parameters, and the pointers, too; a buffer is used again."""
+    params = Params("P", x="ptr", turn="i64", start="i64")
+    seen: list[tuple[int, ...]] = []
+
+    def launched(function: int, *given: int) -> tuple[int]:
+        address = ctypes.cast(given[-2], ctypes.POINTER(ctypes.c_void_p))[0]
+        seen.append((function, given[-3], *(ctypes.c_int64 * 3).from_address(address)))
+        return (0,)
+
+    runtime: Any = types.SimpleNamespace(launch=launched)
+    image = params.template({"turn": 0, "start": 5})
+    made = launch.Launch(runtime, 9, (1, 1, 1), 32, 0, params, image, [(0, 16)], [], times=3)
+    for pointer, stream in ((256, 1), (512, 2)):
+        if bound:
+            made.fixed((pointer,), ())(stream)
+        else:
+            made.call((pointer,), (), stream)
+    assert seen == [(9, at, pointer + 16, n, 5) for pointer, at in ((256, 1), (512, 2)) for n in range(3)]

@@ -220,7 +220,7 @@ class Layouts:
         maps = [(slot.offset, starts[m.operand], m) for slot in kernel.params.maps if (m := step.params[slot.name])]
         return Launch(
             self.runtime, next(functions), step.grid, step.block, step.smem, kernel.params, image, picks, scalars, maps,
-            step.cluster,
+            step.cluster, step.times,
         )  # fmt: skip
 
     def forget(self) -> None:

@@ -255,10 +255,10 @@ def lstm(
     of h being that of the projection where there is one. params: of each layer and direction w_ih, w_hh, with
     has_biases b_ih and b_hh, and where states are projected w_hr, in torch's shapes; gates in `order`: "ifgo" of torch
     and Keras, "iofg" of ONNX. dropout: between layers, where train; seed and offset as in `dropout`. The products
-    of the input of all steps are one; then come a product and `lstm_gates` a step, or with up to 256 units, without
-    projection and batch_sizes that differ, all steps in one launch (`recurrent_layer`). The gradient makes the states'
-    products of all steps anew in one and has one product for each gradient of a weight. Of no steps the states come
-    back.
+    of the input of all steps are one; then come all steps in one launch (`recurrent_layer`) with up to 256 units and
+    batches of one size, else a launch for each (`recurrent_packed`), or with a projection some calls for each. The
+    gradient makes the states' products of all steps anew in one, goes back by a launch for each step, and has one
+    product for each gradient of a weight. Of no steps the states come back.
     """
     options = {"stream": stream, "preference": preference}
     return _network("lstm", input, hx, params, batch_sizes, has_biases, num_layers, dropout, train, bidirectional,

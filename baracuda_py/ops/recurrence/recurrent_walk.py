@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ...core import (
     Args, ArchSku, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan,
     Problem, Relative, Step, Variant, choice, derived, element, extent, flag, operand, output,
@@ -17,8 +15,8 @@ from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.element import unrounded
 from ...schedules.geometry import MOST_BLOCKS, strides_of
-from ..elementwise.unary_formulas import sigmoid
 from .recurrent import GRU_ORDERS, LSTM_ORDERS
+from .recurrent_formulas import walked
 
 MOST_UNITS = 256
 _ROWS, _THREADS, _CLUSTER = 8, 256, 8  # _ROWS: items of a block or cluster
@@ -47,7 +45,8 @@ class RecurrentKind(enum.Enum):
 LSTMS = (RecurrentKind.LSTM,)
 
 
-def _order(desc: Any, given: str) -> str:
+def checked_order(desc: Any, given: str) -> str:
+    """The order, where the kind has it."""
     if given not in desc.kind.orders:
         raise InvalidProblemError(f"order of {desc.kind.value} must be one of {desc.kind.orders}, got {given!r}")
     return given
@@ -72,7 +71,7 @@ class RecurrentLayerDescriptor(Descriptor):
     def validate(self) -> None:
         if self.hidden > MOST_UNITS:
             raise InvalidProblemError(f"hidden must be at most {MOST_UNITS}, got {self.hidden}; take lstm or gru")
-        _order(self, self.order)
+        checked_order(self, self.order)
 
     @property
     def gates_size(self) -> int:
@@ -103,29 +102,11 @@ def reference(
     wanted: Any = None, store: Any = unrounded,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in the dtype gates come in; states pass through `store` from step to step."""
-    usual, size = desc.kind.orders[0], desc.hidden
-    hs = np.zeros((desc.steps, desc.batch, size), gates.dtype)
-    cs = np.zeros_like(hs)
-    h, c = h0, c0
-
-    def parts(x: Any) -> list[Any]:
-        return [x[:, desc.order.index(g) * size :][:, :size] for g in usual]
-
-    with np.errstate(all="ignore"):
-        for t in range(desc.steps)[:: -1 if desc.reverse else 1]:
-            made = h @ weight.T
-            x, m = parts(gates[t]), parts(made if bias is None else made + bias)
-            if desc.kind is RecurrentKind.LSTM:
-                i, f, g, o = (a + b for a, b in zip(x, m, strict=True))
-                c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
-                h = sigmoid(o) * np.tanh(c)
-                c = cs[t] = store(c)
-            else:
-                r, z = sigmoid(x[0] + m[0]), sigmoid(x[1] + m[1])
-                n = np.tanh(x[2] + r * m[2])
-                h = n + z * (h - n)
-            h = hs[t] = store(h)
-    return {"h": hs, "c": cs} if desc.kind is RecurrentKind.LSTM else {"h": hs}
+    sizes, packed = (desc.batch,) * desc.steps, (desc.steps * desc.batch, desc.gates_size)
+    made = walked(
+        desc.kind.value, desc.order, sizes, desc.reverse, gates.reshape(packed), h0, c0, weight, bias, store
+    )  # fmt: skip
+    return {name: x.reshape(desc.steps, desc.batch, desc.hidden) for name, x in made.items()}
 
 
 PARAMS = Params(
