@@ -124,6 +124,7 @@ def test_a_thread_without_a_context_gets_one(bound: bool, monkeypatch: pytest.Mo
     assert len(record.launches) == 2
 
 
+@pytest.mark.parametrize("bound", [False, True])
 def test_a_step_taken_several_times_counts(bound: bool) -> None:
     """Each launch finds its number in its parameters, and the pointers, too; a buffer is used again."""
     params = Params("P", x="ptr", turn="i64", start="i64")
