@@ -68,9 +68,12 @@ class MoeRouterDescriptor(Descriptor):
 
 
 def random_logits(rng: np.random.Generator, desc: Any, shape: tuple[int, ...]) -> Any:
-    """For tests: eighths, so that some are equal, and none almost; of float64, which is differentiated, none is."""
+    """For tests: eighths, so that some are equal, and none almost; of float64, which is differentiated, none is.
+
+    None is so large that its sigmoid is 1: then it would be equal to others in float64, but not in a wider reference.
+    """
     if desc.element is ElementKind.F64:
-        return np.argsort(rng.random(shape), axis=-1) / 16 - 3
+        return np.argsort(rng.random(shape), axis=-1) / max(16, shape[-1] / 8) - 3
     return rng.integers(-40, 40, shape) / 8
 
 
@@ -229,7 +232,7 @@ class MoeRouterPlan(Plan):
 
     scores = softmax(logits) or sigmoid(logits), in float32 (float64 for float64). The k best of scores + bias are
     chosen (without a bias, and groups by sums, of the logits, which are in the same order), of equal ones the lowest
-    number; bias has no part in the weights (DeepSeek-V3's balance without a loss). Of group_count groups of
+    number (where scores are compared, those that rounding makes equal are: a sigmoid of large logits is 1); bias has no part in the weights (DeepSeek-V3's balance without a loss). Of group_count groups of
     neighbours only the top_groups best take part: by their best expert (DeepSeek-V2) or the sum of their two best
     (V3). With normalize a token's weights are divided by their sum, which of a softmax is that of the chosen logits
     (Mixtral, gpt-oss). At most 1024 experts and 32 groups. The gradient is that of the weights.

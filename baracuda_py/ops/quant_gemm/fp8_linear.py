@@ -15,6 +15,7 @@ from ...core.views import reshaped, shape_of, transposed
 from ..gemm.fp8_gemm import Fp8GemmPlan, scaled_mm
 from ..layout.views import reshape
 from ..quantize.dynamic import dynamic_quantize
+from ..quantize.dynamic_quantize_transpose import dynamic_quantize_transpose
 from ..reduce.reduce import sum as sum_of  # type: ignore[attr-defined]  # made from a table
 
 E = ElementKind
@@ -24,6 +25,8 @@ RECIPES: dict[str, tuple[dict[str, Any], dict[str, Any], ElementKind]] = {
     "blocks": ({"scope": "block", "block": (1, 128)}, {"scope": "block", "block": (128, 128)}, E.FP8E4M3),
 }
 """What has a scale of a product's first operand and of its second, and the usual format of dy."""
+_SCOPES = {"tensor": ("tensor", "tensor"), "rows": ("rows", "rows"), "blocks": ("groups", "blocks")}
+"""The same as scopes of `dynamic_quantize_transpose`."""
 
 
 def _product(a: Any, b: Any, recipe: str, elements: tuple[Any, Any], options: Any, **more: Any) -> Any:
@@ -32,9 +35,14 @@ def _product(a: Any, b: Any, recipe: str, elements: tuple[Any, Any], options: An
     codes_a, scales_a = dynamic_quantize(a, **first, to_element=elements[0], **options)
     codes_b, scales_b = dynamic_quantize(b, **second, to_element=elements[1], **options)
     scales_a = scales_a[: shape_of(a, "a")[0]]  # no rows have the scales of one
+    return _of_codes((codes_a, scales_a), (codes_b, scales_b), read(a, "a").element, elements, options, **more)
+
+
+def _of_codes(a: Any, b: Any, element: ElementKind, elements: tuple[Any, Any], options: Any, **more: Any) -> Any:
+    """a @ bᵀ of codes [m, k] and [n, k] with scales of what they stand for."""
     return scaled_mm(
-        codes_a, transposed(codes_b, "b"), scales_a, transposed(scales_b, "scales"), out_element=read(a, "a").element,
-        element=elements[0], b_element=elements[1], **more, **options,
+        a[0], transposed(b[0], "b"), a[1], transposed(b[1], "scales"), out_element=element, element=elements[0],
+        b_element=elements[1], **more, **options,
     )  # fmt: skip
 
 
@@ -64,9 +72,14 @@ def _back(
     """dx = dy W and dW = dyᵀ x of fp8; the gradient of the bias is a sum of dy itself."""
     options = {"preference": preference}
     held, grad = E.of(to_element), RECIPES[recipe][2] if grad_element is None else E.of(grad_element)
-    rows, slope = _matrix(x, "x"), _matrix(dy, "dy")
-    dx = _product(slope, transposed(weight, "weight"), recipe, (grad, held), options)
-    dw = _product(transposed(slope, "dy"), transposed(rows, "x"), recipe, (grad, held), options)
+    rows, slope, element = _matrix(x, "x"), _matrix(dy, "dy"), read(x, "x").element
+    first, second = _SCOPES[recipe]
+    dy8, dy_scales, dyt8, dyt_scales = dynamic_quantize_transpose(
+        slope, scope=first, scope_t=first, to_element=grad, **options
+    )
+    turned = {"scope_t": second, "to_element": held, "return_y": False, "return_scales": False, **options}
+    dx = _of_codes((dy8, dy_scales), dynamic_quantize_transpose(weight, **turned), element, (grad, held), options)
+    dw = _of_codes((dyt8, dyt_scales), dynamic_quantize_transpose(rows, **turned), element, (grad, held), options)
     dbias = None if bias is None else sum_of(slope, axis=0, **options)
     return reshape(dx, shape_of(x, "x")), dw, dbias
 
