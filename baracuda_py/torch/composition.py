@@ -37,7 +37,11 @@ def compose(call: Composed) -> Any:
     seen = {n for n in tensors if call.reads is None or n not in operands or n in call.reads}
     facts = {n: v for n, v in given.items() if n not in tensors}
     job = _Job(call.function, call.backward, facts, operands, seen, call.result)
-    return Composition.apply(job, tuple(tensors), *tensors.values())
+    args = (job, tuple(tensors), *tensors.values())
+    if inside or torch._C._are_functorch_transforms_active():
+        return Composition.apply(*args)
+    # The same without Function.apply's binding of arguments to a signature that it makes anew in every call.
+    return super(torch.autograd.Function, Composition).apply(*args)
 
 
 class _Job:
