@@ -90,6 +90,7 @@ def test_what_it_refuses() -> None:
 def test_modules_choose_and_convert() -> None:
     """Small products stay in 16 bits; a model keeps its parameters and its head."""
     assert bcn.fp8_pays(4096, 16384, 8192) and not bcn.fp8_pays(1024, 1024, 2048) and not bcn.fp8_pays(0, 16, 16)
+    assert bcn.fp8_pays(8192, 14336, 4096, "rows") and not bcn.fp8_pays(2048, 2048, 1024, "rows")
     model = torch.nn.Sequential(torch.nn.Linear(32, 48), torch.nn.ReLU(), torch.nn.Linear(48, 7)).bfloat16()
     model.add_module("lm_head", torch.nn.Linear(7, 16).bfloat16())
     held, x = list(model.parameters()), drawn(9, 32)
