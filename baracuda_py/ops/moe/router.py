@@ -149,7 +149,7 @@ FIELDS: dict[str, Any] = {
 }  # fmt: skip
 PARAMS = Params(
     "MoeRouterParams", weights="ptr", bias="ptr", weight_steps="i64[2]", bias_step="i64", groups="i32", of_group="i32",
-    top_groups="i32", top2="i32", by_score="i32", **FIELDS,
+    of_group_inverse="i32", lane_bits="i32", top_groups="i32", top2="i32", by_score="i32", **FIELDS,
 )  # fmt: skip
 
 
@@ -173,7 +173,8 @@ def _geometry(p: Problem) -> Geometry | str:
     top2 = desc.group_scoring == "top2" and desc.group_count > 1
     params = {
         **shared(p), "weight_steps": p.weights.strides, "bias_step": strides_of(p.bias, 1)[0],
-        "groups": desc.group_count, "of_group": desc.of_group, "top_groups": desc.top_groups, "top2": top2,
+        "groups": desc.group_count, "of_group": desc.of_group, "of_group_inverse": -(-(1 << 20) // desc.of_group),
+        "lane_bits": (32 // desc.group_count).bit_length() - 1, "top_groups": desc.top_groups, "top2": top2,
         "by_score": p.bias is not None or top2,
     }  # fmt: skip
     step = Step("router", grid(-(-desc.tokens // WARPS)), params, {"PARTS": parts_of(desc.experts)}, 32 * WARPS)
