@@ -233,10 +233,11 @@ class MoeRouterPlan(Plan):
 
     scores = softmax(logits) or sigmoid(logits), in float32 (float64 for float64). The k best of scores + bias are
     chosen (without a bias, and groups by sums, of the logits, which are in the same order), of equal ones the lowest
-    number (where scores are compared, those that rounding makes equal are: a sigmoid of large logits is 1); bias has no part in the weights (DeepSeek-V3's balance without a loss). Of group_count groups of
-    neighbours only the top_groups best take part: by their best expert (DeepSeek-V2) or the sum of their two best
-    (V3). With normalize a token's weights are divided by their sum, which of a softmax is that of the chosen logits
-    (Mixtral, gpt-oss). At most 1024 experts and 32 groups. The gradient is that of the weights.
+    number; where scores are compared, those are equal that rounding makes so, as the sigmoid of large logits, which is
+    1. bias has no part in the weights (DeepSeek-V3's balance without a loss). Of group_count groups of neighbours only
+    the top_groups best take part: by their best expert (DeepSeek-V2) or the sum of their two best (V3). With normalize
+    a token's weights are divided by their sum, which of a softmax is that of the chosen logits (Mixtral, gpt-oss). At
+    most 1024 experts and 32 groups. The gradient is that of the weights.
     """
 
     op = "moe.moe_router"

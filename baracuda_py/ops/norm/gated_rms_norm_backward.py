@@ -113,7 +113,7 @@ class GatedRMSNormBackwardPlan(Plan):
         Variant(
             "rows", _geometry, source="norm/gated_rms_norm_backward.cu",
             kernels=(
-                *rung_kernels("slopes", "gated_rms_norm_slopes", PARAMS, RUNGS),
+                *rung_kernels("slopes", "gated_rms_norm_slopes", PARAMS, RUNGS, {256: 2}),
                 Kernel("fold", f"gated_rms_norm_fold<{{T}}, {{W}}, {FOLD_THREADS}>", FOLD,
                        lambda kind: {"W": affine_elements(kind)}, threads=FOLD_THREADS),
             ),

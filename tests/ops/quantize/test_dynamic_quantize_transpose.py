@@ -13,6 +13,7 @@ from baracuda_py.core.element import decode
 
 P = bc.DynamicQuantizeTransposePlan
 BLOCKS = {"tensor": (0, 0), "rows": (1, 0), "groups": (1, 128), "blocks": (128, 128)}
+E4, E5 = "float8_e4m3fn", "float8_e5m2"
 RNG = np.random.default_rng(3)
 
 
@@ -66,14 +67,16 @@ def test_one_direction_alone() -> None:
 @pytest.mark.usefixtures("emulation")
 @pytest.mark.parametrize(
     ("shape", "scopes", "element", "to"),
-    [((144, 136), ("tensor", "tensor"), "bfloat16", "float8_e4m3fn"), ((144, 264), ("rows", "rows"), "float16", "float8_e5m2"),
-     ((160, 136), ("groups", "blocks"), "bfloat16", "float8_e4m3fn"), ((16, 136), ("blocks", "blocks"), "float16", "float8_e4m3fn"),
-     ((133, 137), ("groups", "rows"), "bfloat16", "float8_e5m2"), ((3, 131), ("blocks", "tensor"), "bfloat16", "float8_e4m3fn")],
+    [((144, 136), ("tensor", "tensor"), "bfloat16", E4), ((144, 264), ("rows", "rows"), "float16", E5),
+     ((160, 136), ("groups", "blocks"), "bfloat16", E4), ((16, 136), ("blocks", "blocks"), "float16", E4),
+     ((133, 137), ("groups", "rows"), "bfloat16", E5), ((3, 131), ("blocks", "tensor"), "bfloat16", E4)],
 )  # fmt: skip
 def test_kernels(shape: tuple[int, int], scopes: tuple[str, str], element: str, to: str) -> None:
     """Whole and partial tiles, wide and narrow, of every scope; a row of zeros."""
     x = drawn(*shape, element)
-    desc = P.descriptor(rows=shape[0], cols=shape[1], scope=scopes[0], scope_t=scopes[1], element=element, to_element=to)
+    desc = P.descriptor(
+        rows=shape[0], cols=shape[1], scope=scopes[0], scope_t=scopes[1], element=element, to_element=to
+    )
     same(desc, call(P, desc, dense(desc), x=x), x)
 
 
