@@ -17,6 +17,7 @@ from ...core import element as element_field
 from ...core.benchmark import Benchmark
 from ...core.element import FP8, HALVES, decode, encode
 from ...core.element import cast as cast_values
+from ...core.variant import aligned
 from ...schedules.geometry import grid
 
 E = ElementKind
@@ -145,7 +146,7 @@ def _geometry(p: Problem) -> Geometry | str:
     if not whole:
         return Geometry((made,), layout=layout)
     clear = Step("clear", grid(-(-count // THREADS)), {"sizes": ("@workspace", 0), "count": count}, {}, THREADS)
-    return Geometry((clear, Step("sizes", tiles, values, {"WIDE": wide}, THREADS), made), 4 * count, layout)
+    return Geometry((clear, Step("sizes", tiles, values, {"WIDE": wide}, THREADS), made), aligned(4 * count), layout)
 
 
 _WIDE = {"WIDE": (True, False)}
