@@ -7,6 +7,7 @@ import pytest
 
 import baracuda_py as bc
 from baracuda_py.core.errors import InvalidProblemError, UnsupportedError
+from baracuda_py.ops.quant_gemm import fp8_linear as linear
 
 torch = pytest.importorskip("torch")
 bct = pytest.importorskip("baracuda_py.torch")
@@ -118,3 +119,22 @@ def test_master_weights_and_autocast() -> None:
         layer(x)
     with pytest.raises(InvalidProblemError, match="recipe"):
         bcn.Fp8Linear(32, 16, recipe="mx")
+
+
+@pytest.mark.parametrize("wanted", [(0,), (1,), (2,), (0, 2)])
+def test_gradients_that_nobody_wants_are_not_made(wanted: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are wanted are the same bits."""
+    given = [drawn(5, 2, 32), drawn(48, 32), drawn(48)]
+    way = drawn(5, 2, 48)
+
+    def gradients(places: tuple[int, ...]) -> list[object]:
+        leaves = [one.clone().requires_grad_(i in places) for i, one in enumerate(given)]
+        return torch.autograd.grad(bct.fp8_linear(*leaves), [leaves[i] for i in places], way)
+
+    every = gradients((0, 1, 2))
+    products = []
+    plain = linear.fp8_gemm
+    monkeypatch.setattr(linear, "fp8_gemm", lambda *a, **k: products.append(1) or plain(*a, **k))
+    for i, one in zip(wanted, gradients(wanted), strict=True):
+        assert torch.equal(one, every[i])
+    assert len(products) == 1 + (0 in wanted) + (1 in wanted)

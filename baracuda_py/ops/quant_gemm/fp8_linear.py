@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any
 
 from ...calls.composed import composed
@@ -65,7 +66,7 @@ def _checked(x: Any, weight: Any, recipe: str, *elements: Any) -> tuple[tuple[in
 
 def _back(
     dy: Any, x: Any, weight: Any, bias: Any = None, *, recipe: str, to_element: Any, grad_element: Any = None,
-    preference: Any = None, **_: Any,
+    preference: Any = None, wanted: Collection[str] = ("x", "weight", "bias"), **_: Any,
 ) -> Any:  # fmt: skip
     """dx = dy W and dW = dyᵀ x of fp8; the gradient of the bias is a sum of dy itself."""
     options = {"preference": preference}
@@ -73,15 +74,25 @@ def _back(
     found = read(x, "x")
     shape, element, (first, second) = found.shape, found.element, _SCOPES[recipe]
     slope = _matrix(dy, shape_of(dy, "dy"))
-    dy8, dy_scales, dyt8, dyt_scales = dynamic_quantize_transpose(
-        slope, scope=first, scope_t=first, to_element=grad, **options
-    )
-    turned = {"scope_t": second, "to_element": held, "return_y": False, "return_scales": False, **options}
-    dx = _product((dy8, dy_scales), dynamic_quantize_transpose(weight, **turned), element, (grad, held), options)
-    rows = dynamic_quantize_transpose(_matrix(x, shape), **turned)
-    dw = _product((dyt8, dyt_scales), rows, element, (grad, held), options)
-    dbias = None if bias is None else sum_of(slope, axis=0, **options)
-    return dx if len(shape) == 2 else reshape(dx, shape), dw, dbias
+    upright, turned = "x" in wanted, "weight" in wanted
+    codes = iter(
+        dynamic_quantize_transpose(
+            slope, scope=first, scope_t=first, to_element=grad, return_y=upright, return_scales=upright,
+            return_yt=turned, return_scales_t=turned, **options,
+        )
+        if upright or turned else ()
+    )  # fmt: skip
+    second_operand = {"scope_t": second, "to_element": held, "return_y": False, "return_scales": False, **options}
+    dx = dw = None
+    if upright:
+        columns = dynamic_quantize_transpose(weight, **second_operand)
+        dx = _product((next(codes), next(codes)), columns, element, (grad, held), options)
+        dx = dx if len(shape) == 2 else reshape(dx, shape)
+    if turned:
+        rows = dynamic_quantize_transpose(_matrix(x, shape), **second_operand)
+        dw = _product((next(codes), next(codes)), rows, element, (grad, held), options)
+    dbias = sum_of(slope, axis=0, **options) if bias is not None and "bias" in wanted else None
+    return dx, dw, dbias
 
 
 @composed(_back, "x", "weight", "bias")
