@@ -822,6 +822,9 @@ from .ops.quantize.dequantize_backward import DequantizeBackwardPlan as Dequanti
 from .ops.quantize.dynamic_quantize import DynamicQuantizeArgs as DynamicQuantizeArgs
 from .ops.quantize.dynamic_quantize import DynamicQuantizeDescriptor as _DynamicQuantizeDescriptor
 from .ops.quantize.dynamic_quantize import DynamicQuantizePlan as DynamicQuantizePlan
+from .ops.quantize.dynamic_quantize_transpose import DynamicQuantizeTransposeArgs as DynamicQuantizeTransposeArgs
+from .ops.quantize.dynamic_quantize_transpose import DynamicQuantizeTransposeDescriptor as _DynamicQuantizeTransposeDescriptor
+from .ops.quantize.dynamic_quantize_transpose import DynamicQuantizeTransposePlan as DynamicQuantizeTransposePlan
 from .ops.quantize.fake_quantize import FakeQuantizeArgs as FakeQuantizeArgs
 from .ops.quantize.fake_quantize import FakeQuantizeBackwardArgs as FakeQuantizeBackwardArgs
 from .ops.quantize.fake_quantize import FakeQuantizeBackwardDescriptor as _FakeQuantizeBackwardDescriptor
@@ -5346,6 +5349,9 @@ class DequantizeDescriptor(_DequantizeDescriptor):
 class DynamicQuantizeDescriptor(_DynamicQuantizeDescriptor):
     """x has shape `shape`, y holds `to_element`; the rest is as in `RangeFields`."""
     def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], block_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, kind: RangeKind | str, to_element: DType = ..., scale_element: DType = ..., element: DType) -> None: ...
+class DynamicQuantizeTransposeDescriptor(_DynamicQuantizeTransposeDescriptor):
+    """x and y are [rows, cols], yt [cols, rows]; y and yt hold `to_element`."""
+    def __init__(self, *, rows: SupportsIndex, cols: SupportsIndex, scope: Literal['tensor', 'rows', 'groups', 'blocks'] = 'tensor', scope_t: Literal['tensor', 'rows', 'groups', 'blocks'] = 'tensor', to_element: DType = ..., element: DType) -> None: ...
 class FakeQuantizeBackwardDescriptor(_FakeQuantizeBackwardDescriptor):
     """As `FakeQuantizeDescriptor`."""
     def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], block_shape: SupportsIndex | Sequence[SupportsIndex] | None = None, uniform: bool = False, scale_element: DType | None = None, zero_element: DType | None = None, quant_min: SupportsIndex = -128, quant_max: SupportsIndex = 127, element: DType, divided: bool = False, whole: bool = True) -> None: ...
@@ -5416,6 +5422,8 @@ def dynamic_map() -> Any:
     """The 256 numbers that bitsandbytes' 8-bit codes name, ascending: float32 [256] on the host, from -0.993 to 1."""
 def dynamic_quantize(x: Array, *, scope: str = 'tensor', axis: int = 0, group_size: int = 128, block: Sequence[int] = ..., block_shape: int | Sequence[int] | None = None, symmetric: bool = True, to_element: DType = 'int8', scale_element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(y, scales), or with `symmetric=False` (y, scales, zero_points): x as codes, with scales by the range of x."""
+def dynamic_quantize_transpose(x: Array, *, rows: int = ..., cols: int = ..., scope: Literal['tensor', 'rows', 'groups', 'blocks'] = 'tensor', scope_t: Literal['tensor', 'rows', 'groups', 'blocks'] = 'tensor', to_element: DType = ..., return_y: bool = True, return_scales: bool = True, return_yt: bool = True, return_scales_t: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y = the fp8 codes of x over its scales, yt = those of x transposed over scales of its own, from one read of x."""
 def fake_quantize(x: Array, scale: Any, zero_points: Array | None = None, *, quant_min: int = -128, quant_max: int = 127, block_shape: int | Sequence[int] | None = None, scale_element: DType | None = None, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(clamp(round(x / scale) + zero point, quant_min, quant_max) - zero point) scale; its gradient is dy in the range."""
 def fake_quantize_backward(dy: Array, x: Array, scale: Any, zero_points: Array | None = None, *, quant_min: int = -128, quant_max: int = 127, block_shape: int | Sequence[int] | None = None, scale_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

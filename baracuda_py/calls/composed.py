@@ -27,7 +27,8 @@ def composed(
     """Marks a function whose gradients `backward(dy, …)` makes, those for `operands` in their order.
 
     backward, a function or the name of a public one, takes the function's own arguments by name, and with `result` its
-    result as y. Of several results dy and y are tuples, dy with None for one that has no part in
+    result as y; one that has a parameter `wanted` is told by torch which operands' gradients are, and returns None for
+    others. Of several results dy and y are tuples, dy with None for one that has no part in
     what is differentiated. reads: the operands whose values it looks at (by default all); others come without memory,
     to tell shape and element. where: tells by the arguments whether there is a gradient; else the calls inside say so.
     """

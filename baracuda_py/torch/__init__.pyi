@@ -1196,6 +1196,7 @@ from baracuda_py import dequantize_per_group as dequantize_per_group
 from baracuda_py import dequantize_per_tensor as dequantize_per_tensor
 from baracuda_py import dequantize_per_token as dequantize_per_token
 from baracuda_py import dynamic_quantize as dynamic_quantize
+from baracuda_py import dynamic_quantize_transpose as dynamic_quantize_transpose
 from baracuda_py import fake_quantize as fake_quantize
 from baracuda_py import fake_quantize_backward as fake_quantize_backward
 from baracuda_py import fake_quantize_learnable_per_channel_affine as fake_quantize_learnable_per_channel_affine

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from ..calls.interpreters import Composed
@@ -37,7 +39,11 @@ def compose(call: Composed) -> Any:
     seen = {n for n in tensors if call.reads is None or n not in operands or n in call.reads}
     facts = {n: v for n, v in given.items() if n not in tensors}
     job = _Job(call.function, call.backward, facts, operands, seen, call.result)
-    return Composition.apply(job, tuple(tensors), *tensors.values())
+    args = (job, tuple(tensors), *tensors.values())
+    if inside or torch._C._are_functorch_transforms_active():
+        return Composition.apply(*args)
+    # The same without Function.apply's binding of arguments to a signature that it makes anew in every call.
+    return super(torch.autograd.Function, Composition).apply(*args)
 
 
 class _Job:
@@ -90,6 +96,8 @@ class Composition(torch.autograd.Function):  # type: ignore[misc]
         facts = {n: value for n, value in job.facts.items() if n not in ("out", "stream")}
         if job.result:
             facts["y"] = tuple(saved[-ctx.several :]) if ctx.several else saved[-1]
+        if _chooses(job.backward):
+            facts["wanted"] = frozenset(n for n, need in needs.items() if need)
         held = [t for t in (*slopes, *saved) if t is not None]
         grown = [t for t in held if t.requires_grad] if torch.is_grad_enabled() else []
         with torch._C._DisableAutocast():
@@ -127,6 +135,12 @@ class Composition(torch.autograd.Function):  # type: ignore[misc]
         with torch.autograd.forward_ad._set_fwd_grad_enabled(True):  # of transformations around this one
             moved = transposed_twice(run, [held[i] for i in places], [moves[i] for i in places])
         return tuple(moved) if ctx.several else moved[0]
+
+
+@cache
+def _chooses(backward: Callable[..., Any]) -> bool:
+    """Whether a function of gradients makes only those that are wanted."""
+    return "wanted" in inspect.signature(backward).parameters
 
 
 def _several(output: Any) -> tuple[Any, ...]:

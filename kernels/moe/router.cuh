@@ -13,59 +13,113 @@ namespace moe {
 template <class T, int PARTS> struct Logits {
   using A = acc_t<T>;
   A x[PARTS];
+  A top, sum;  // of a softmax
+  const T* from;
+  i64 step;
+  bool sigmoid;
 
-  template <class P> BARACUDA_D Logits(const P& p, i64 token) {
-    const T* const from = static_cast<const T*>(p.logits) + token * p.logit_steps[0];
+  template <class P> BARACUDA_D Logits(const P& p, i64 token) : top(A(0)), sum(A(1)) {
+    from = static_cast<const T*>(p.logits) + token * p.logit_steps[0], step = p.logit_steps[1];
+    sigmoid = p.sigmoid != 0;
 #pragma unroll
     for (int i = 0; i < PARTS; ++i) {
       const int e = lane_id() + warp_size * i;
-      x[i] = e < p.experts ? to_acc(from[e * p.logit_steps[1]]) : -numeric<A>::infinity();
+      x[i] = e < p.experts ? to_acc(from[e * step]) : -numeric<A>::infinity();
     }
   }
-  // Scores in place of logits.
-  template <class P> BARACUDA_D void score(const P& p) {
-    if (p.sigmoid) {
-#pragma unroll
-      for (int i = 0; i < PARTS; ++i) x[i] = A(1) / (A(1) + math::exp(-x[i]));
-      return;
-    }
-    A top = -numeric<A>::infinity(), sum = A(0);
+  // What scores are of: each lane calls it. KEEP: x becomes what `of_kept` takes.
+  template <bool KEEP, class P> BARACUDA_D void settle(const P& p) {
+    if (sigmoid) return;
+    top = -numeric<A>::infinity(), sum = A(0);
 #pragma unroll
     for (int i = 0; i < PARTS; ++i) top = math::maximum(top, x[i]);
     top = warp_reduce<Max>(top);
 #pragma unroll
     for (int i = 0; i < PARTS; ++i) {
       const bool there = lane_id() + warp_size * i < p.experts;
-      x[i] = there ? math::exp(x[i] - top) : A(0);
-      sum += x[i];
+      const A e = there ? math::exp(x[i] - top) : A(0);
+      sum += e;
+      if constexpr (KEEP) x[i] = e;
     }
     sum = warp_reduce<Sum>(sum);
-#pragma unroll
-    for (int i = 0; i < PARTS; ++i) x[i] = x[i] / sum;
   }
-  // That of expert e, in every lane; 0 where there is none.
-  BARACUDA_D A of(i64 e) const {
-    A found = A(0);
+  // The score of a logit, of what `settle` kept of one, and of an expert.
+  BARACUDA_D A of(A logit) const { return sigmoid ? of_kept(logit) : of_kept(math::exp(logit - top)); }
+  BARACUDA_D A of_kept(A held) const { return sigmoid ? A(1) / (A(1) + math::exp(-held)) : held / sum; }
+  BARACUDA_D A of_expert(i64 e) const { return of(to_acc(from[e * step])); }
+};
+
+// acc + the first `count` lanes' numbers, one after the other.
+template <class A> BARACUDA_D A in_order(A acc, A own, int count) {
+#pragma unroll 1
+  for (int n = 0; n < count; ++n) acc += shuffle(own, n);
+  return acc;
+}
+
+// Numbers as integers in their order, -0 as 0; none of them NaN.
+BARACUDA_D i32 ordered(float x) {
+  const i32 bits = __float_as_int(x + 0.0f);
+  return bits ^ (bits >> 31 & 0x7fffffff);
+}
+BARACUDA_D i64 ordered(double x) {
+  const i64 bits = __double_as_longlong(x + 0.0);
+  return bits ^ (bits >> 63 & 0x7fffffffffffffffll);
+}
+
+// The experts of a lane that may be taken, best first: lists of up to 8, each in order, of equal keys the lowest expert.
+template <class A, int PARTS> struct Queue {
+  using Key = decltype(ordered(A(0)));
+  static constexpr int each = PARTS < 8 ? PARTS : 8, lists = PARTS / each;
+  static constexpr Key none = sizeof(Key) == 4 ? Key(-0x7fffffff - 1) : Key(-0x7fffffffffffffffll - 1);  // below all
+  Key key[PARTS];
+  int part[PARTS];
+
+  BARACUDA_D void sort() {
 #pragma unroll
-    for (int i = 0; i < PARTS; ++i) {
-      if (e / warp_size == i) found = x[i];
+    for (int l = 0; l < lists; ++l) {
+#pragma unroll
+      for (int round = 0; round < each; ++round) {
+#pragma unroll
+        for (int i = 0; i < each - 1; ++i) {
+          if (i % 2 != round % 2) continue;
+          const int a = l * each + i, b = a + 1;
+          const bool turned = key[b] > key[a];
+          const Key high = turned ? key[b] : key[a], low = turned ? key[a] : key[b];
+          const int first = turned ? part[b] : part[a], second = turned ? part[a] : part[b];
+          key[a] = high, key[b] = low, part[a] = first, part[b] = second;
+        }
+      }
     }
-    return shuffle(found, static_cast<int>(e % warp_size));
+  }
+  // The best expert of the warp, which is taken out.
+  BARACUDA_D int pop() {
+    Key head = key[0];
+    int at = part[0], list = 0;
+#pragma unroll
+    for (int l = 1; l < lists; ++l) {
+      if (key[l * each] > head) head = key[l * each], at = part[l * each], list = l;
+    }
+    const Key top = warp_reduce<Max>(head);
+    const u32 votes = __ballot_sync(full_warp, head == top);
+    const int own = at * warp_size + lane_id();
+    int expert;
+    if ((votes & (votes - 1)) == 0) expert = shuffle(own, __ffs(static_cast<int>(votes)) - 1);
+    else expert = warp_reduce<Min>(head == top ? own : 0x7fffffff);
+    const bool mine = own == expert;
+#pragma unroll
+    for (int l = 0; l < lists; ++l) {
+      const bool moves = mine && list == l;
+#pragma unroll
+      for (int i = 0; i < each; ++i) {
+        const int n = l * each + i;
+        key[n] = !moves ? key[n] : i + 1 < each ? key[i + 1 < each ? n + 1 : n] : none;
+        if (i + 1 < each) part[n] = moves ? part[n + 1] : part[n];
+      }
+    }
+    return expert;
   }
 };
 
-// A key and whose it is; nobody's is -1, and comes last.
-template <class A> struct Candidate {
-  A key;
-  int expert;
-};
-struct Better {
-  static constexpr bool symmetric = true;
-  template <class C> static BARACUDA_D C apply(C a, C b) {
-    if (a.expert < 0 || b.expert < 0) return a.expert < 0 ? b : a;
-    return b.key > a.key || (b.key == a.key && b.expert < a.expert) ? b : a;
-  }
-};
 // The two largest keys of a group.
 template <class A> struct Two {
   A first, second;

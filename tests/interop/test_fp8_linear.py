@@ -7,6 +7,7 @@ import pytest
 
 import baracuda_py as bc
 from baracuda_py.core.errors import InvalidProblemError, UnsupportedError
+from baracuda_py.ops.quant_gemm import fp8_linear as linear
 
 torch = pytest.importorskip("torch")
 bct = pytest.importorskip("baracuda_py.torch")
@@ -90,6 +91,7 @@ def test_what_it_refuses() -> None:
 def test_modules_choose_and_convert() -> None:
     """Small products stay in 16 bits; a model keeps its parameters and its head."""
     assert bcn.fp8_pays(4096, 16384, 8192) and not bcn.fp8_pays(1024, 1024, 2048) and not bcn.fp8_pays(0, 16, 16)
+    assert bcn.fp8_pays(8192, 14336, 4096, "rows") and not bcn.fp8_pays(2048, 2048, 1024, "rows")
     model = torch.nn.Sequential(torch.nn.Linear(32, 48), torch.nn.ReLU(), torch.nn.Linear(48, 7)).bfloat16()
     model.add_module("lm_head", torch.nn.Linear(7, 16).bfloat16())
     held, x = list(model.parameters()), drawn(9, 32)
@@ -117,3 +119,22 @@ def test_master_weights_and_autocast() -> None:
         layer(x)
     with pytest.raises(InvalidProblemError, match="recipe"):
         bcn.Fp8Linear(32, 16, recipe="mx")
+
+
+@pytest.mark.parametrize("wanted", [(0,), (1,), (2,), (0, 2)])
+def test_gradients_that_nobody_wants_are_not_made(wanted: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are wanted are the same bits."""
+    given = [drawn(5, 2, 32), drawn(48, 32), drawn(48)]
+    way = drawn(5, 2, 48)
+
+    def gradients(places: tuple[int, ...]) -> list[object]:
+        leaves = [one.clone().requires_grad_(i in places) for i, one in enumerate(given)]
+        return torch.autograd.grad(bct.fp8_linear(*leaves), [leaves[i] for i in places], way)
+
+    every = gradients((0, 1, 2))
+    products = []
+    plain = linear.fp8_gemm
+    monkeypatch.setattr(linear, "fp8_gemm", lambda *a, **k: products.append(1) or plain(*a, **k))
+    for i, one in zip(wanted, gradients(wanted), strict=True):
+        assert torch.equal(one, every[i])
+    assert len(products) == 1 + (0 in wanted) + (1 in wanted)

@@ -68,9 +68,12 @@ class MoeRouterDescriptor(Descriptor):
 
 
 def random_logits(rng: np.random.Generator, desc: Any, shape: tuple[int, ...]) -> Any:
-    """For tests: eighths, so that some are equal, and none almost; of float64, which is differentiated, none is."""
+    """For tests: eighths, so that some are equal, and none almost; of float64, which is differentiated, none is.
+
+    None is so large that its sigmoid is 1: then it would be equal to others in float64, but not in a wider reference.
+    """
     if desc.element is ElementKind.F64:
-        return np.argsort(rng.random(shape), axis=-1) / 16 - 3
+        return np.argsort(rng.random(shape), axis=-1) / max(16, shape[-1] / 8) - 3
     return rng.integers(-40, 40, shape) / 8
 
 
@@ -146,7 +149,7 @@ FIELDS: dict[str, Any] = {
 }  # fmt: skip
 PARAMS = Params(
     "MoeRouterParams", weights="ptr", bias="ptr", weight_steps="i64[2]", bias_step="i64", groups="i32", of_group="i32",
-    top_groups="i32", top2="i32", by_score="i32", **FIELDS,
+    of_group_inverse="i32", lane_bits="i32", top_groups="i32", top2="i32", by_score="i32", **FIELDS,
 )  # fmt: skip
 
 
@@ -170,7 +173,8 @@ def _geometry(p: Problem) -> Geometry | str:
     top2 = desc.group_scoring == "top2" and desc.group_count > 1
     params = {
         **shared(p), "weight_steps": p.weights.strides, "bias_step": strides_of(p.bias, 1)[0],
-        "groups": desc.group_count, "of_group": desc.of_group, "top_groups": desc.top_groups, "top2": top2,
+        "groups": desc.group_count, "of_group": desc.of_group, "of_group_inverse": -(-(1 << 20) // desc.of_group),
+        "lane_bits": (32 // desc.group_count).bit_length() - 1, "top_groups": desc.top_groups, "top2": top2,
         "by_score": p.bias is not None or top2,
     }  # fmt: skip
     step = Step("router", grid(-(-desc.tokens // WARPS)), params, {"PARTS": parts_of(desc.experts)}, 32 * WARPS)
@@ -229,10 +233,11 @@ class MoeRouterPlan(Plan):
 
     scores = softmax(logits) or sigmoid(logits), in float32 (float64 for float64). The k best of scores + bias are
     chosen (without a bias, and groups by sums, of the logits, which are in the same order), of equal ones the lowest
-    number; bias has no part in the weights (DeepSeek-V3's balance without a loss). Of group_count groups of
-    neighbours only the top_groups best take part: by their best expert (DeepSeek-V2) or the sum of their two best
-    (V3). With normalize a token's weights are divided by their sum, which of a softmax is that of the chosen logits
-    (Mixtral, gpt-oss). At most 1024 experts and 32 groups. The gradient is that of the weights.
+    number; where scores are compared, those are equal that rounding makes so, as the sigmoid of large logits, which is
+    1. bias has no part in the weights (DeepSeek-V3's balance without a loss). Of group_count groups of neighbours only
+    the top_groups best take part: by their best expert (DeepSeek-V2) or the sum of their two best (V3). With normalize
+    a token's weights are divided by their sum, which of a softmax is that of the chosen logits (Mixtral, gpt-oss). At
+    most 1024 experts and 32 groups. The gradient is that of the weights.
     """
 
     op = "moe.moe_router"

@@ -100,12 +100,15 @@ def rung_of(desc: Any, rungs: tuple[tuple[int, int, int], ...]) -> tuple[int, in
     return next(rung for rung in rungs if chunks <= rung[0] * rung[1] or not rung[1])
 
 
-def rung_kernels(name: str, call: str, params: Params, rungs: tuple[tuple[int, int, int], ...]) -> tuple[Kernel, ...]:
-    """A kernel for every rung."""
+def rung_kernels(
+    name: str, call: str, params: Params, rungs: tuple[tuple[int, int, int], ...], resident: Mapping[int, int] = {}
+) -> tuple[Kernel, ...]:  # fmt: skip
+    """A kernel for every rung; resident: blocks that a multiprocessor is to hold, by their threads."""
     return tuple(
         Kernel(
             f"{name}_{lanes}_{chunks}", f"{call}<{{T}}, {{W}}, {threads}, {lanes}, {chunks}, {{WIDE}}>", params,
             lambda kind: {"W": affine_elements(kind), "WIDE": (True, False)}, threads=threads,
+            min_blocks=resident.get(threads, 0),
         )
         for lanes, chunks, threads in rungs
     )  # fmt: skip
@@ -146,7 +149,7 @@ def gated_benchmarks(*also: str) -> tuple[Benchmark, ...]:
 
 def gated_case(draw: Any, descriptor: Any) -> Any:
     """Tests: every rung, tails, groups and empty extents."""
-    cols = draw.sizes(1, 7, 8, 64, 100, 128, 256, 300, 1024, 0, rare=(24, 2049, 4096, 5000, 20011))
+    cols = draw.sizes(1, 7, 8, 64, 100, 128, 256, 300, 1024, 0, rare=(24, 1500, 2049, 4096, 5000, 20011))
     return descriptor(
         batch_shape=draw.shape(0, 2, 0, 3) if cols < 2000 else (draw.integer(0, 2),),
         groups=draw.sizes(1, 2, 3) if cols < 2000 else 1, cols=cols, eps=draw.number(1e-8, 1e-2),

@@ -21,10 +21,10 @@ from .gated_rms_norm import (
     WEIGHT, Gated, GatedRMSNormDescriptor, X, gated_benchmarks, gated_case, rows_of, rung_kernels, rung_of,
 )  # fmt: skip
 
-RUNGS = ((8, 1, 128), (16, 1, 128), (32, 1, 128), (128, 2, 128), (512, 2, 512), (512, 0, 512))
+RUNGS = ((8, 1, 128), (16, 1, 128), (32, 1, 128), (128, 2, 128), (256, 2, 256), (512, 2, 512), (512, 0, 512))
 FOLD_THREADS = 256
-_BLOCKS = 2048  # at most: their parts of dweight are added again
-_SHARE = 16  # rows of a group of lanes, at least where there are more
+_RESIDENT = {128: 5, 256: 2, 512: 1}  # blocks of a multiprocessor by their threads: as many are launched at most
+_SHARE = 8  # rows of a group of lanes, at least where there are more
 
 
 @dataclass(slots=True, kw_only=True)
@@ -74,7 +74,7 @@ def _geometry(p: Problem) -> Geometry | str:
         return rows
     lanes, chunks, threads = rung_of(desc, RUNGS)
     shares, subs = rows.rows // max(desc.groups, 1), threads // lanes
-    most = max(1, _BLOCKS // max(desc.groups, 1))
+    most = max(1, p.device.sms * _RESIDENT[threads] // max(desc.groups, 1))
     share = max(-(-shares // most), min(shares, _SHARE * subs), 1)
     splits = -(-shares // share)
     summed, size = p.dweight is not None, desc.acc.itemsize
@@ -113,7 +113,7 @@ class GatedRMSNormBackwardPlan(Plan):
         Variant(
             "rows", _geometry, source="norm/gated_rms_norm_backward.cu",
             kernels=(
-                *rung_kernels("slopes", "gated_rms_norm_slopes", PARAMS, RUNGS),
+                *rung_kernels("slopes", "gated_rms_norm_slopes", PARAMS, RUNGS, {256: 2}),
                 Kernel("fold", f"gated_rms_norm_fold<{{T}}, {{W}}, {FOLD_THREADS}>", FOLD,
                        lambda kind: {"W": affine_elements(kind)}, threads=FOLD_THREADS),
             ),

@@ -3,72 +3,96 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any
 
 from ...calls.composed import composed
 from ...calls.entries import entry
+from ...calls.functional import functional
 from ...core import Array, ElementKind
 from ...core.arrays import read
 from ...core.element import FP8, HALVES
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.views import reshaped, shape_of, transposed
-from ..gemm.fp8_gemm import Fp8GemmPlan, scaled_mm
+from ...core.views import reshaped, shape_of
+from ..gemm.fp8_gemm import Fp8GemmPlan, fp8_gemm
 from ..layout.views import reshape
-from ..quantize.dynamic import dynamic_quantize
+from ..quantize.choose_qparams import RangeKind
+from ..quantize.dynamic_quantize import DynamicQuantizePlan
+from ..quantize.dynamic_quantize_transpose import dynamic_quantize_transpose
 from ..reduce.reduce import sum as sum_of  # type: ignore[attr-defined]  # made from a table
 
 E = ElementKind
-RECIPES: dict[str, tuple[dict[str, Any], dict[str, Any], ElementKind]] = {
-    "tensor": ({"scope": "tensor"}, {"scope": "tensor"}, E.FP8E5M2),
-    "rows": ({"scope": "token"}, {"scope": "token"}, E.FP8E4M3),
-    "blocks": ({"scope": "block", "block": (1, 128)}, {"scope": "block", "block": (128, 128)}, E.FP8E4M3),
+RECIPES: dict[str, tuple[tuple[int, int], tuple[int, int], ElementKind]] = {
+    "tensor": ((0, 0), (0, 0), E.FP8E5M2),
+    "rows": ((1, 0), (1, 0), E.FP8E4M3),
+    "blocks": ((1, 128), (128, 128), E.FP8E4M3),
 }
-"""What has a scale of a product's first operand and of its second, and the usual format of dy."""
+"""The blocks of a product's first operand and of its second that have a scale, and the usual format of dy."""
+_SCOPES = {"tensor": ("tensor", "tensor"), "rows": ("rows", "rows"), "blocks": ("groups", "blocks")}
+"""The same as scopes of `dynamic_quantize_transpose`."""
+_quantized = functional(DynamicQuantizePlan, kind=RangeKind.SYMMETRIC)
 
 
-def _product(a: Any, b: Any, recipe: str, elements: tuple[Any, Any], options: Any, **more: Any) -> Any:
-    """a @ bᵀ of a [m, k] and b [n, k], both quantised along k on the way."""
-    first, second, _ = RECIPES[recipe]
-    codes_a, scales_a = dynamic_quantize(a, **first, to_element=elements[0], **options)
-    codes_b, scales_b = dynamic_quantize(b, **second, to_element=elements[1], **options)
-    scales_a = scales_a[: shape_of(a, "a")[0]]  # no rows have the scales of one
-    return scaled_mm(
-        codes_a, transposed(codes_b, "b"), scales_a, transposed(scales_b, "scales"), out_element=read(a, "a").element,
-        element=elements[0], b_element=elements[1], **more, **options,
+def _product(
+    a: Any, b: Any, element: ElementKind, elements: tuple[Any, Any], options: Any, bias: Any = None, out: Any = None
+) -> Any:
+    """a @ bᵀ of (codes, scales) of [m, k] and [n, k]."""
+    return fp8_gemm(
+        a[0], b[0].T, a[1], b[1].T, bias=bias, out_element=element, element=elements[0], b_element=elements[1], out=out,
+        **options,
     )  # fmt: skip
 
 
-def _matrix(x: Any, name: str) -> Any:
-    shape = shape_of(x, name)
+def _matrix(x: Any, shape: tuple[int, ...]) -> Any:
     return x if len(shape) == 2 else reshape(x, (math.prod(shape[:-1]), shape[-1]))
 
 
-def _checked(x: Any, weight: Any, recipe: str, *elements: Any) -> None:
+def _checked(x: Any, weight: Any, recipe: str, *elements: Any) -> tuple[tuple[int, ...], int, ElementKind]:
+    """The shape of x, the columns of y, and the element."""
     if recipe not in RECIPES:
         raise InvalidProblemError(f"recipe must be one of {', '.join(map(repr, RECIPES))}, got {recipe!r}")
-    shape, columns = shape_of(x, "x"), shape_of(weight, "weight")
+    first, second = read(x, "x"), read(weight, "weight")
+    shape, columns = first.shape, second.shape
     if not shape or len(columns) != 2 or shape[-1] != columns[1]:
         raise InvalidProblemError(f"x must be [..., k] and weight [n, k], got shapes {shape} and {columns}")
-    for name, one in (("x", x), ("weight", weight)):
-        if read(one, name).element not in HALVES:
-            raise UnsupportedError(f"{name} must be float16 or bfloat16, got {read(one, name).element}; cast it")
+    for name, one in (("x", first), ("weight", second)):
+        if one.element not in HALVES:
+            raise UnsupportedError(f"{name} must be float16 or bfloat16, got {one.element}; cast it")
     for one in elements:
         if one is not None and E.of(one) not in FP8:
             raise UnsupportedError(f"an operand's format must be float8_e4m3fn or float8_e5m2, got {one}")
+    return shape, columns[0], first.element
 
 
 def _back(
     dy: Any, x: Any, weight: Any, bias: Any = None, *, recipe: str, to_element: Any, grad_element: Any = None,
-    preference: Any = None, **_: Any,
+    preference: Any = None, wanted: Collection[str] = ("x", "weight", "bias"), **_: Any,
 ) -> Any:  # fmt: skip
     """dx = dy W and dW = dyᵀ x of fp8; the gradient of the bias is a sum of dy itself."""
     options = {"preference": preference}
     held, grad = E.of(to_element), RECIPES[recipe][2] if grad_element is None else E.of(grad_element)
-    rows, slope = _matrix(x, "x"), _matrix(dy, "dy")
-    dx = _product(slope, transposed(weight, "weight"), recipe, (grad, held), options)
-    dw = _product(transposed(slope, "dy"), transposed(rows, "x"), recipe, (grad, held), options)
-    dbias = None if bias is None else sum_of(slope, axis=0, **options)
-    return reshape(dx, shape_of(x, "x")), dw, dbias
+    found = read(x, "x")
+    shape, element, (first, second) = found.shape, found.element, _SCOPES[recipe]
+    slope = _matrix(dy, shape_of(dy, "dy"))
+    upright, turned = "x" in wanted, "weight" in wanted
+    codes = iter(
+        dynamic_quantize_transpose(
+            slope, scope=first, scope_t=first, to_element=grad, return_y=upright, return_scales=upright,
+            return_yt=turned, return_scales_t=turned, **options,
+        )
+        if upright or turned else ()
+    )  # fmt: skip
+    second_operand = {"scope_t": second, "to_element": held, "return_y": False, "return_scales": False, **options}
+    dx = dw = None
+    if upright:
+        columns = dynamic_quantize_transpose(weight, **second_operand)
+        dx = _product((next(codes), next(codes)), columns, element, (grad, held), options)
+        dx = dx if len(shape) == 2 else reshape(dx, shape)
+    if turned:
+        rows = dynamic_quantize_transpose(_matrix(x, shape), **second_operand)
+        dw = _product((next(codes), next(codes)), rows, element, (grad, held), options)
+    dbias = sum_of(slope, axis=0, **options) if bias is not None and "bias" in wanted else None
+    return dx, dw, dbias
 
 
 @composed(_back, "x", "weight", "bias")
@@ -88,13 +112,18 @@ def fp8_linear(
     Sums are those of `scaled_mm`; y, dx and dW are rounded once, and dbias is a sum of dy, not of its codes. Nothing
     but x, weight and dy is kept for the backward, which quantises them again. See `baracuda_py.torch.nn.Fp8Linear`.
     """
-    _checked(x, weight, recipe, to_element, grad_element)
-    shape, columns = shape_of(x, "x"), shape_of(weight, "weight")
+    shape, columns, element = _checked(x, weight, recipe, to_element, grad_element)
     options = {"stream": stream, "preference": preference}
-    to = (*shape[:-1], columns[0])
-    if out is not None and shape_of(out, "out") != to:
-        raise InvalidProblemError(f"out must have shape {to}, got {shape_of(out, 'out')}")
-    flat = None if out is None else reshaped(out, (math.prod(shape[:-1]), columns[0]), "out")
-    held = E.of(to_element)
-    y = _product(_matrix(x, "x"), weight, recipe, (held, held), options, bias=bias, out=flat)
+    to, rows = (*shape[:-1], columns), math.prod(shape[:-1])
+    flat = None
+    if out is not None:
+        if shape_of(out, "out") != to:
+            raise InvalidProblemError(f"out must have shape {to}, got {shape_of(out, 'out')}")
+        flat = reshaped(out, (rows, columns), "out")
+    held, (first, second, _) = E.of(to_element), RECIPES[recipe]
+    codes, scales = _quantized(_matrix(x, shape), block_shape=first, to_element=held, **options)
+    if not rows:
+        scales = scales[:0] if recipe != "tensor" else scales  # no rows have the scales of one
+    made = _quantized(weight, block_shape=second, to_element=held, **options)
+    y = _product((codes, scales), made, element, (held, held), options, bias, flat)
     return out if out is not None else y if len(shape) == 2 else reshape(y, to)

@@ -34,8 +34,10 @@ class Fp8Linear(torch.nn.Linear):  # type: ignore[misc]
         x, weight = input.to(dtype), self.weight.to(dtype)
         bias = None if self.bias is None else self.bias.to(dtype)
         rows = x.numel() // max(self.in_features, 1)
-        if not self.always and not fp8_pays(rows, self.out_features, self.in_features):
+        if not self.always and not fp8_pays(rows, self.out_features, self.in_features, self.recipe):
             return bct.linear(x, weight, bias)
+        if not _autocasting(input):
+            return bct.fp8_linear(x, weight, bias, recipe=self.recipe)
         with torch.autocast(input.device.type, enabled=False):
             return bct.fp8_linear(x, weight, bias, recipe=self.recipe)
 
@@ -54,15 +56,22 @@ def _recipe(recipe: Any) -> str:
     return str(recipe)
 
 
-def fp8_pays(rows: int, out_features: int, in_features: int) -> bool:
+_MODEL = {"tensor": (10, 6, 1250e12), "rows": (8, 6, 1250e12), "blocks": (6, 4, 880e12)}
+"""Of a recipe: bytes that casts move for a number of x and of the weight, and of dy, and operations of fp8 a second."""
+
+
+def fp8_pays(rows: int, out_features: int, in_features: int, recipe: str = "tensor") -> bool:
     """Whether three products of fp8 with their casts are expected to take less time than those of 16 bits.
 
-    A model, of rates that an H100 reaches: products at 1000 TFLOP/s in place of 650; for each of them both operands
-    are read twice and written once at 2.5 TB/s, and six launches more, of 2 us.
+    A model, of rates that an H200 reaches: products of 16 bits at 757 TFLOP/s, those of fp8 at 1250, of blocks with
+    scales at 880; casts, which move 4 to 10 bytes a number, at 3 TB/s; 15 launches of 3 us. A twentieth must be gained,
+    and the work must outlast the calls on the host, which take up to 0.5 ms.
     """
-    sizes = rows * in_features + out_features * in_features + rows * out_features
-    saved = 6 * rows * in_features * out_features * (1 / 650e12 - 1 / 1000e12)
-    return saved > 2 * 5 * sizes / 2.5e12 + 6 * 2e-6
+    operands, slope, rate = _MODEL[_recipe(recipe)]
+    moved = operands * (rows + out_features) * in_features + slope * rows * out_features
+    flops = 6 * rows * in_features * out_features
+    spent = flops / rate + moved / 3e12 + 45e-6
+    return spent > 5e-4 and 1.05 * spent < flops / 757e12
 
 
 def convert_to_fp8(
