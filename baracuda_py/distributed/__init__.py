@@ -1,0 +1,28 @@
+"""Several ranks: communicators, and collectives whose sums have one order.
+
+import numpy as np, baracuda_py as bc
+def step(comm):
+    return bc.distributed.all_reduce(np.full(3, comm.rank), comm)
+bc.distributed.run_ranks(step, 4)  # four threads; each returns [6, 6, 6]
+"""
+
+from .collectives import all_gather as all_gather
+from .collectives import all_reduce as all_reduce
+from .collectives import all_to_all as all_to_all
+from .collectives import all_to_all_v as all_to_all_v
+from .collectives import barrier as barrier
+from .collectives import broadcast as broadcast
+from .collectives import permute as permute
+from .collectives import receive as receive
+from .collectives import reduce as reduce
+from .collectives import reduce_scatter as reduce_scatter
+from .collectives import send as send
+from .collectives import send_receive as send_receive
+from .communicator import Communicator as Communicator
+from .descriptors import ReduceOp as ReduceOp
+from .errors import AbortedError as AbortedError
+from .errors import DistributedError as DistributedError
+from .errors import MismatchError as MismatchError
+from .errors import RankLostError as RankLostError
+from .errors import TimedOutError as TimedOutError
+from .launch import run_ranks as run_ranks

@@ -1,0 +1,208 @@
+"""Communicators: a rank's place among others, the exchange that every collective is made of, and its failures."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core.checked import shown
+from ..core.errors import InvalidProblemError
+from .errors import AbortedError, DistributedError, MismatchError, RankLostError, TimedOutError
+from .transport import Transport
+
+Call = dict[str, Any]
+"""What a rank says of its call: every rank must say the same of all but `detail`."""
+
+
+class Communicator:
+    """This rank among `size` ranks, which make the same calls in the same order.
+
+    rank, size: this rank's number and how many there are. engine: what carries the exchange. timeout: seconds that a
+    call waits for the other ranks. A failed communicator stays failed. It is a context manager, which closes it.
+    One thread at a time may use it.
+    """
+
+    def __init__(
+        self, transport: Transport, timeout: float, *, members: Sequence[int] | None = None, group: str = "0"
+    ) -> None:
+        self._transport, self._group = transport, group
+        self._members = tuple(range(transport.size) if members is None else members)
+        self._timeout, self._splits, self._error, self._closed = timeout, 0, None, False
+        self._error: DistributedError | None
+        self._pid = os.getpid()
+        self.rank, self.size = self._members.index(transport.rank), len(self._members)
+
+    @property
+    def engine(self) -> str:
+        """What carries the exchange: threads, processes, torch, nccl."""
+        return self._transport.engine
+
+    @property
+    def timeout(self) -> float:
+        """Seconds that a call waits for the other ranks."""
+        return self._timeout
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "failed" if self._error else self.engine
+        return f"<Communicator rank {self.rank} of {self.size}, {state}>"
+
+    def __enter__(self) -> Communicator:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        """An error that leaves the block aborts the other ranks; else the communicator is closed."""
+        if error is not None and not self._closed:
+            self._abort(f"rank {self.rank} raised {kind.__name__}: {error}")
+        self.close()
+
+    def abort(self) -> None:
+        """Have this communicator fail on every rank: who waits raises `AbortedError`."""
+        self._abort(f"rank {self.rank} called abort")
+
+    def _abort(self, why: str) -> None:
+        if self._error is None:
+            self._fail(AbortedError(why))
+
+    def close(self) -> None:
+        """Leave: others that wait for this rank from now on raise `RankLostError`. What was split off ends with it."""
+        if not self._closed:
+            self._closed = True
+            if self._group == "0" and self._pid == os.getpid():
+                self._transport.close(time.monotonic() + min(self.timeout, 5.0))
+
+    def split(self, color: int | None, key: int | None = None) -> Communicator | None:
+        """A communicator of the ranks that give the same color, in the order of `key` (of rank where equal or None).
+
+        Every rank calls it; one that gives None is in none, and gets None. Raises `InvalidProblemError` for a color or
+        key that is no integer.
+        """
+        for name, value in (("color", color), ("key", key)):
+            if value is not None and type(value) is not int:
+                raise InvalidProblemError(f"{name} must be an integer or None, got {shown(value)}")
+        said = self.gathered({"collective": "split"}, [color, self.rank if key is None else key])
+        self._splits += 1
+        if color is None:
+            return None
+        ranks = sorted((place, rank) for rank, (other, place) in enumerate(said) if other == color)
+        members = [self._members[rank] for _, rank in ranks]
+        return Communicator(
+            self._transport, self.timeout, members=members, group=f"{self._group}/{self._splits}.{color}"
+        )
+
+    # --- the exchange ------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raises what this communicator failed with."""
+        if self._pid != os.getpid():
+            raise DistributedError("the communicator was made in another process; a forked child makes its own")
+        if self._closed:
+            raise DistributedError("the communicator is closed")
+        error = self._error or self._transport.mailbox.failure(self._group)
+        if error is not None:
+            raise type(error)(*error.args)
+
+    def _fail(self, error: DistributedError) -> None:
+        """This communicator failed: the others hear of it."""
+        self._error = error
+        self._transport.mailbox.fail(self._group, error)
+        for member in self._members:
+            if member != self._transport.rank:
+                self._transport.tell(member, self._group, error)
+
+    def _take(self, source: int, call: Call, deadline: float) -> Any:
+        try:
+            return self._transport.mailbox.take(self._members[source], self._group, deadline)
+        except TimedOutError as error:
+            if error.args != ("",):
+                raise
+            name = call["collective"]
+            raise TimedOutError(
+                f"{name}: rank {self.rank} waited {self.timeout:g} s for rank {source}; it makes no such call, or is slow"
+            ) from None
+        except RankLostError as error:
+            raise RankLostError(f"{call['collective']}: {error}") from None
+
+    def exchange(
+        self, call: Call, pieces: Sequence[np.ndarray | None] = (), detail: Any = None
+    ) -> tuple[list[np.ndarray | None], list[Any]]:
+        """Piece r goes to rank r; returns what each rank sent, as bytes, and its `detail`, both by rank.
+
+        Every rank hears from every other, so that a call that differs raises `MismatchError` on all.
+        """
+        self.check()
+        deadline = time.monotonic() + self.timeout
+        said = {**call, "detail": detail}
+        pieces = pieces or (None,) * self.size
+        try:
+            for rank, member in enumerate(self._members):
+                self._transport.send(member, self._group, said, pieces[rank])
+            frames = [self._take(rank, call, deadline) for rank in range(self.size)]
+            self._agree([frame.call for frame in frames])
+        except DistributedError as error:
+            if self._error is None:
+                self._fail(error)
+            raise
+        return [frame.data for frame in frames], [frame.call["detail"] for frame in frames]
+
+    def gathered(self, call: Call, detail: Any) -> list[Any]:
+        """What each rank says of itself."""
+        return self.exchange(call, detail=detail)[1]
+
+    def _agree(self, calls: list[Call]) -> None:
+        for rank, call in enumerate(calls):
+            if _common(call) != _common(calls[0]):
+                raise MismatchError(f"rank {rank} {_differs(call, calls[0])}")
+
+    def mismatch(self, message: str) -> MismatchError:
+        """The error for details that do not fit, which every rank has seen; this communicator has failed."""
+        error = MismatchError(message)
+        if self._error is None:
+            self._fail(error)
+        return error
+
+    def sent(self, call: Call, to: int, data: np.ndarray) -> None:
+        """One array to one rank; does not wait."""
+        self.check()
+        self._transport.send(self._members[to], self._group, call, data)
+
+    def received(self, call: Call, source: int) -> np.ndarray:
+        """The bytes that a rank sends, whose call must be the same but for its name."""
+        self.check()
+        try:
+            frame = self._take(source, call, time.monotonic() + self.timeout)
+            theirs = _common(frame.call)
+            if theirs != _common(call):
+                raise MismatchError(f"rank {source} {_differs(frame.call, call, f'rank {self.rank}')}")
+        except DistributedError as error:
+            if self._error is None:
+                self._fail(error)
+            raise
+        return frame.data  # type: ignore[no-any-return]
+
+
+def _common(call: Call) -> Call:
+    return {name: _plain(value) for name, value in call.items() if name != "detail"}
+
+
+def _plain(value: Any) -> Any:
+    """Tuples come back from JSON as lists."""
+    return [_plain(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+
+def _differs(call: Call, first: Call, whom: str = "rank 0") -> str:
+    """In what a rank's call differs from another's, in words."""
+    name, own = call["collective"], first["collective"]
+    if name != own:
+        return f"calls {name}, {whom} calls {own}"
+    for field in {**first, **call}:
+        if field != "detail" and _plain(call.get(field)) != _plain(first.get(field)):
+            return f"calls {name} with {field} {_worded(call.get(field))}, {whom} with {_worded(first.get(field))}"
+    return f"calls {name} as no other does"
+
+
+def _worded(value: Any) -> str:
+    return str(tuple(value)) if isinstance(value, list) else str(value)
