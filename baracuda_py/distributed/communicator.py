@@ -121,7 +121,7 @@ class Communicator:
                 raise
             name = call["collective"]
             raise TimedOutError(
-                f"{name}: rank {self.rank} waited {self.timeout:g} s for rank {source}; it makes no such call, or is slow"
+                f"{name}: rank {self.rank} waited {self.timeout:g} s for rank {source}, which makes no such call"
             ) from None
         except RankLostError as error:
             raise RankLostError(f"{call['collective']}: {error}") from None
