@@ -26,3 +26,4 @@ from .errors import MismatchError as MismatchError
 from .errors import RankLostError as RankLostError
 from .errors import TimedOutError as TimedOutError
 from .launch import run_ranks as run_ranks
+from .world import communicator as communicator
