@@ -41,6 +41,20 @@ class DeviceNccl(HostNccl):
             runtime.deviceSynchronize()
 
 
+class Placed:
+    """An array of the device, of any dtype, byte for byte; strided: every second place of a buffer twice as wide."""
+
+    def __init__(self, x: np.ndarray, strided: bool) -> None:
+        self.x, self.step = x, 2 if strided else 1
+        self.buffer = cupy.asarray(np.repeat(x, self.step, -1).reshape(-1).view(np.uint8))
+        strides = *(step * self.step for step in x.strides[:-1]), x.itemsize * self.step
+        self.array = cupy.ndarray(x.shape, x.dtype, self.buffer.data, strides)
+
+    def bits(self) -> bytes:
+        held = self.buffer.get().view(self.x.dtype).reshape(*self.x.shape[:-1], -1)
+        return np.ascontiguousarray(held[..., :: self.step]).tobytes()
+
+
 def bits(array: Any) -> bytes:
     return cupy.asnumpy(array).tobytes()
 
@@ -74,15 +88,14 @@ def test_ranks_that_share_a_gpu(
         PLANS[kind].select(desc, comm)(x=x, y=want)
         comm.attach(lambda comm: linking(comm, resolve_device(0)))
         with cupy.cuda.Device(0), cupy.cuda.Stream(non_blocking=True) as stream:
-            given, y = cupy.asarray(x), None if made is None else cupy.zeros(made, dtype)
-            if strided:  # every second column of twice as many
-                given = cupy.repeat(given, 2, -1)[..., ::2]
-                y = None if y is None else cupy.repeat(y, 2, -1)[..., ::2]
-            PLANS[kind].select(desc, comm)(x=given, y=y)
+            given = Placed(x, strided)
+            y = None if made is None else Placed(np.zeros(made, dtype), strided)
+            stream.synchronize()
+            PLANS[kind].select(desc, comm)(x=given.array, y=None if y is None else y.array)
             stream.synchronize()
             if y is not None:
-                assert bits(y) == want.tobytes()
-            assert bits(given) == x.tobytes()
+                assert y.bits() == want.tobytes()
+            assert given.bits() == x.tobytes()
 
     D.run_ranks(work, size, timeout=60)
 
