@@ -30,6 +30,8 @@ def run_ranks(
     seconds that a call waits for other ranks. The first error of a rank is raised, and every other rank is aborted.
     """
     count, limit = whole("size", size, 1), seconds(timeout)
+    if not isinstance(engine, str):
+        raise InvalidProblemError(f"engine must be 'threads' or 'processes', got {shown(engine)}")
     if engine == "threads":
         return _in_threads(function, count, args, limit)
     if engine == "processes":
