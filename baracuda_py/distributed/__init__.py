@@ -1,0 +1,48 @@
+"""Several ranks: communicators, and collectives whose sums have one order.
+
+import numpy as np, baracuda_py as bc
+def step(comm):
+    return bc.distributed.all_reduce(np.full(3, comm.rank), comm)
+bc.distributed.run_ranks(step, 4)  # four threads; each returns [6, 6, 6]
+"""
+
+from .collectives import all_gather as all_gather
+from .collectives import all_reduce as all_reduce
+from .collectives import all_to_all as all_to_all
+from .collectives import all_to_all_v as all_to_all_v
+from .collectives import barrier as barrier
+from .collectives import broadcast as broadcast
+from .collectives import permute as permute
+from .collectives import receive as receive
+from .collectives import reduce as reduce
+from .collectives import reduce_scatter as reduce_scatter
+from .collectives import send as send
+from .collectives import send_receive as send_receive
+from .communicator import Communicator as Communicator
+from .descriptors import AllGatherDescriptor as AllGatherDescriptor
+from .descriptors import AllReduceDescriptor as AllReduceDescriptor
+from .descriptors import AllToAllDescriptor as AllToAllDescriptor
+from .descriptors import AllToAllVDescriptor as AllToAllVDescriptor
+from .descriptors import BroadcastDescriptor as BroadcastDescriptor
+from .descriptors import PermuteDescriptor as PermuteDescriptor
+from .descriptors import ReduceDescriptor as ReduceDescriptor
+from .descriptors import ReduceOp as ReduceOp
+from .descriptors import ReduceScatterDescriptor as ReduceScatterDescriptor
+from .descriptors import SendReceiveDescriptor as SendReceiveDescriptor
+from .errors import AbortedError as AbortedError
+from .errors import DistributedError as DistributedError
+from .errors import MismatchError as MismatchError
+from .errors import RankLostError as RankLostError
+from .errors import TimedOutError as TimedOutError
+from .launch import run_ranks as run_ranks
+from .plan import AllGatherPlan as AllGatherPlan
+from .plan import AllReducePlan as AllReducePlan
+from .plan import AllToAllPlan as AllToAllPlan
+from .plan import AllToAllVPlan as AllToAllVPlan
+from .plan import BroadcastPlan as BroadcastPlan
+from .plan import CollectiveArgs as CollectiveArgs
+from .plan import PermutePlan as PermutePlan
+from .plan import ReducePlan as ReducePlan
+from .plan import ReduceScatterPlan as ReduceScatterPlan
+from .plan import SendReceivePlan as SendReceivePlan
+from .world import communicator as communicator

@@ -1,0 +1,90 @@
+"""What the rows of collectives do with arrays: on the host at once, on a device in a stream."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from ..backends.cuda.intake import current_stream
+from ..core.arrays import located, to_numpy
+from ..core.config import get
+from ..core.element import ElementKind, decode
+from ..core.intake import stream_pointer
+from ..core.outputs import allocating, maker
+from ..core.tensor import TensorRef
+from ..interop.packages import package_name
+from ..jit.launch import runtime_for
+from .communicator import Communicator
+from .descriptors import AllToAllVDescriptor, SendReceiveDescriptor
+from .device import Job, NativeJob
+from .host import RUN, fitting
+from .refs import Room
+
+Ref = TensorRef | None
+
+
+def on_host(desc: Any, comm: Communicator, x: Any, y: Any) -> None:
+    """The exchange and the sums, by NumPy."""
+    x, y = (None if one is None else values(one, desc.element) for one in (x, y))
+    RUN[type(desc)](comm, desc, x, y)
+
+
+def values(array: Any, element: ElementKind) -> np.ndarray:
+    """An array of the host as NumPy's, in the element's own dtype where it has whole bytes."""
+    held = to_numpy(array)
+    return held if held.dtype == element.dtype or element.bits < 8 else decode(held, element)
+
+
+def job(desc: Any, comm: Communicator, row: Any, x: Ref, y: Ref, room: Room, carrier: Any, stream: int) -> Job:
+    """A call's moves and launches; without a carrier it only counts."""
+    kind = Job if row.fixed else NativeJob
+    return kind(desc, comm.rank, x, y, room, carrier, stream)  # type: ignore[arg-type]
+
+
+def counted(desc: Any, comm: Communicator, row: Any, x: Ref, y: Ref) -> int:
+    """The workspace that a call on a device takes, in bytes."""
+    room = Room(0, -1)
+    getattr(job(desc, comm, row, x, y, room, None, 0), desc.collective)()
+    return room.used
+
+
+def on_device(
+    desc: Any, comm: Communicator, row: Any, args: Any, refs: list[Ref], needed: int, workspace: Any, stream: Any
+) -> None:
+    """Launch a call on the stream, or the current one of the operands' package."""
+    link, given = comm.link, [one for one in (args.x, args.y) if one is not None]
+    ordinal = link.device.ordinal
+    current = current_stream(given, runtime_for(link.device), ordinal)
+    at = current() if stream is None else stream_pointer(stream)
+    _agree(desc, comm)
+    if workspace is None and needed:
+        with allocating(package_name(type(given[0])), ordinal, stream):
+            workspace = maker(given[0], (needed,), ElementKind.U8, ordinal)()
+    room = Room(located(workspace, "workspace").ptr if needed else 0, ordinal)
+    getattr(job(desc, comm, row, refs[0], refs[1], room, link, at), desc.collective)()
+
+
+def _agree(desc: Any, comm: Communicator) -> None:
+    """The ranks compare their calls where one is new, or always by BARACUDA_CHECK=1: the host waits for that alone.
+
+    Counts of rows are compared at every call, as they differ from one to the next.
+    """
+    comm.check()
+    call = desc.call()
+    if isinstance(desc, AllToAllVDescriptor):
+        fitting(comm, comm.gathered(call, [desc.send_counts, desc.receive_counts]))
+        return
+    between = (desc.to, desc.source) if isinstance(desc, SendReceiveDescriptor) else ()
+    key = json.dumps([call, between])
+    if key in comm.agreed and not get("BARACUDA_CHECK"):
+        return
+    if not between:
+        comm.exchange(call)
+    else:
+        if desc.to is not None:
+            comm.sent(call, desc.to, np.empty(0))
+        if desc.source is not None:
+            comm.received(call, desc.source)
+    comm.agreed.add(key)
