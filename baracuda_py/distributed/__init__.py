@@ -26,3 +26,8 @@ from .errors import MismatchError as MismatchError
 from .errors import RankLostError as RankLostError
 from .errors import TimedOutError as TimedOutError
 from .launch import run_ranks as run_ranks
+from .ring_attention import ring_attention as ring_attention
+from .ring_gradient import ring_attention_backward as ring_attention_backward
+from .sequence_shards import gather_sequence as gather_sequence
+from .sequence_shards import shard_sequence as shard_sequence
+from .ulysses import ulysses_attention as ulysses_attention

@@ -1,0 +1,64 @@
+"""What ring_attention and its gradient share: the problem, views of shards, a step of the ring."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ..core.arrays import read
+from ..core.checked import shown, truth
+from ..core.errors import InvalidProblemError, UnsupportedError
+from ..core.views import cut
+from ..interop.packages import package_name
+from ..ops.attention.layouts import shape_of
+from ..ops.elementwise.cast import cast
+from .collectives import send_receive
+from .communicator import Communicator
+from .sequence_blocks import Blocks, Sight, blocks_of, sight_of
+
+Options = dict[str, Any]
+
+
+class Ring(NamedTuple):
+    """What every step of a call is told: the cut of the sequence, the mask, and attention's other facts."""
+
+    blocks: Blocks
+    sight: Sight
+    facts: Options
+
+
+def ring_of(
+    q: Any, k: Any, v: Any, comm: Any, is_causal: bool, window_left: Any, window_right: Any, softcap: float,
+    scale: Any, layout: str, blocks: Any,
+) -> Ring:  # fmt: skip
+    """The problem, its operands checked."""
+    if not isinstance(comm, Communicator):
+        raise InvalidProblemError(f"comm must be a Communicator, got {shown(comm)}")
+    if package_name(type(q)) == "jax":
+        raise UnsupportedError(
+            "ring_attention writes into arrays that it makes; JAX's are immutable: see its shard_map"
+        )
+    shapes = {name: shape_of(x, name) for name, x in (("q", q), ("k", k), ("v", v))}
+    for name in ("k", "v"):
+        if shapes[name][2] != shapes["q"][2]:
+            raise InvalidProblemError(
+                f"{name} must have q's {shapes['q'][2]} positions, of which every rank has as many, got "
+                f"{shapes[name][2]}"
+            )
+    facts = {"softcap": softcap, "scale": scale}
+    cuts = blocks_of(shapes["q"][2], comm.size, layout, blocks)
+    return Ring(cuts, sight_of(truth("is_causal", is_causal), window_left, window_right), facts)
+
+
+def rows_of(x: Any, rows: slice, name: str) -> Any:
+    """Positions of [batch, heads, positions, …]."""
+    return cut(x, (slice(None), slice(None), rows), name)
+
+
+def stepped(x: Any, comm: Any, options: Options) -> Any:
+    """x of the rank before this one, which hands its own on."""
+    return send_receive(x, comm, (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size, **options)
+
+
+def wide(x: Any, options: Options) -> Any:
+    kind = read(x, "y").element
+    return x if kind is kind.acc else cast(x, kind.acc, **options)

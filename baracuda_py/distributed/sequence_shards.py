@@ -1,0 +1,65 @@
+"""Sequences cut into one shard a rank, in the layouts that ring attention takes, and put together again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..core import Array
+from ..core.checked import MAX_AXES, shown, whole
+from ..core.errors import InvalidProblemError
+from ..core.views import cut, shape_of
+from ..ops.layout.concat import concat
+from ..ops.layout.moves import copy
+from .collectives import all_gather
+from .communicator import Communicator
+from .sequence_blocks import Blocks, blocks_of
+
+
+def _chunks(x: Any, comm: Any, axis: Any, layout: str, ranks: int) -> tuple[int, int, Blocks]:
+    """The axis, and the cut of a sequence of which x has the positions of so many ranks."""
+    if not isinstance(comm, Communicator):
+        raise InvalidProblemError(f"comm must be a Communicator, got {shown(comm)}")
+    shape, at = shape_of(x, "x"), whole("axis", axis, -MAX_AXES)
+    if not -len(shape) <= at < len(shape):
+        raise InvalidProblemError(f"axis must be one of the {len(shape)} axes of x, got {axis}")
+    at %= len(shape)
+    if shape[at] % ranks:
+        raise InvalidProblemError(f"axis {at} of x must be a multiple of the {ranks} ranks, got shape {shape}; pad it")
+    blocks = blocks_of(shape[at] // ranks, comm.size, layout, None)
+    return at, shape[at] // ranks // blocks.parts, blocks
+
+
+def _piece(x: Any, axis: int, number: int, length: int) -> Any:
+    return cut(x, (*[slice(None)] * axis, slice(number * length, (number + 1) * length)), "x")
+
+
+def shard_sequence(
+    x: Array, comm: Any, *, axis: int = 2, layout: str = "zigzag", out: Any = None, stream: Any = None,
+    preference: Any = None,
+) -> Any:  # fmt: skip
+    """This rank's positions of a whole sequence x along an axis, in memory of their own; nothing is sent.
+
+    Of rank r chunks r and 2 size - 1 - r of 2 size ("zigzag"), or chunk r of size ("contiguous"). Positions that an op
+    needs beside x, as those of rotary embeddings, are cut alike. The gradient puts dy where it belongs, zeros elsewhere.
+    """
+    at, length, blocks = _chunks(x, comm, axis, layout, getattr(comm, "size", 1))
+    options = {"out": out, "stream": stream, "preference": preference}
+    parts = [_piece(x, at, chunk, length) for chunk in blocks.chunks(comm.rank)]
+    return copy(parts[0], **options) if len(parts) == 1 else concat(parts, axis=at, **options)
+
+
+def gather_sequence(
+    x: Array, comm: Any, *, axis: int = 2, layout: str = "zigzag", out: Any = None, stream: Any = None,
+    preference: Any = None,
+) -> Any:  # fmt: skip
+    """The whole sequence on every rank, of which x is this rank's shard: `shard_sequence` undone by an all_gather."""
+    at, length, blocks = _chunks(x, comm, axis, layout, 1)
+    options = {"stream": stream, "preference": preference}
+    if comm.size == 1:
+        return copy(x, out=out, **options)
+    held = all_gather(x, comm, at, **options, **({} if blocks.zigzag else {"out": out}))
+    if not blocks.zigzag:
+        return held
+    places = {chunk: n for n, chunk in enumerate(c for rank in range(comm.size) for c in blocks.chunks(rank))}
+    parts = [_piece(held, at, places[chunk], length) for chunk in range(2 * comm.size)]
+    return concat(parts, axis=at, out=out, **options)
