@@ -25,6 +25,10 @@ from .errors import DistributedError as DistributedError
 from .errors import MismatchError as MismatchError
 from .errors import RankLostError as RankLostError
 from .errors import TimedOutError as TimedOutError
+from .expert_parallel import ExpertRoute as ExpertRoute
+from .expert_parallel import expert_combine as expert_combine
+from .expert_parallel import expert_dispatch as expert_dispatch
+from .expert_parallel import expert_parallel_moe as expert_parallel_moe
 from .launch import run_ranks as run_ranks
 from .ring_attention import ring_attention as ring_attention
 from .ring_gradient import ring_attention_backward as ring_attention_backward

@@ -34,9 +34,7 @@ def ring_of(
     if not isinstance(comm, Communicator):
         raise InvalidProblemError(f"comm must be a Communicator, got {shown(comm)}")
     if package_name(type(q)) == "jax":
-        raise UnsupportedError(
-            "ring_attention writes into arrays that it makes; JAX's are immutable: see its shard_map"
-        )
+        raise UnsupportedError("ring_attention writes into arrays that it makes, and JAX's are immutable")
     shapes = {name: shape_of(x, name) for name, x in (("q", q), ("k", k), ("v", v))}
     for name in ("k", "v"):
         if shapes[name][2] != shapes["q"][2]:

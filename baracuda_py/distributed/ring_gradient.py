@@ -12,9 +12,9 @@ from ..ops.attention.dense.flash_sdpa_backward import flash_sdpa_backward
 from ..ops.attention.layouts import shape_of
 from ..ops.elementwise.binary_functions import add
 from ..ops.elementwise.cast import cast
+from ..ops.elementwise.fill import fill
 from ..ops.layout.concat import concat
 from ..ops.layout.creation import empty, zeros
-from ..ops.elementwise.fill import fill
 from ..ops.layout.moves import copy
 from .collectives import send_receive
 from .ring import Options, Ring, ring_of, rows_of, stepped, wide

@@ -1,4 +1,4 @@
-"""A sequence in blocks over ranks: which blocks a rank has, what of a block a query sees, in which order blocks merge."""
+"""A sequence in blocks over ranks: which a rank has, what of a block a query sees, the order in which they merge."""
 
 from __future__ import annotations
 

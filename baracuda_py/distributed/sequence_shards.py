@@ -40,7 +40,7 @@ def shard_sequence(
     """This rank's positions of a whole sequence x along an axis, in memory of their own; nothing is sent.
 
     Of rank r chunks r and 2 size - 1 - r of 2 size ("zigzag"), or chunk r of size ("contiguous"). Positions that an op
-    needs beside x, as those of rotary embeddings, are cut alike. The gradient puts dy where it belongs, zeros elsewhere.
+    needs beside x, as those of rotary embeddings, are cut alike. The gradient is dy where it belongs, else 0.
     """
     at, length, blocks = _chunks(x, comm, axis, layout, getattr(comm, "size", 1))
     options = {"out": out, "stream": stream, "preference": preference}

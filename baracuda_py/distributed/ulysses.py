@@ -51,7 +51,8 @@ def ulysses_attention(
         )
     if shapes["v"][1] != kv_heads or not kv_heads or heads % kv_heads:
         raise InvalidProblemError(
-            f"k and v must have as many heads, of which q has a multiple, got {kv_heads} and {shapes['v'][1]} for {heads}"
+            f"k and v must have as many heads, and q a multiple of these, got {kv_heads} and "
+            f"{shapes['v'][1]} for {heads}"
         )
     for name in ("k", "v"):
         if shapes[name][2] != shapes["q"][2]:
