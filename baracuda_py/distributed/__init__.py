@@ -19,6 +19,8 @@ from .collectives import reduce_scatter as reduce_scatter
 from .collectives import send as send
 from .collectives import send_receive as send_receive
 from .communicator import Communicator as Communicator
+from .context_recurrence import context_linear_attention as context_linear_attention
+from .context_recurrence import context_selective_scan as context_selective_scan
 from .descriptors import ReduceOp as ReduceOp
 from .errors import AbortedError as AbortedError
 from .errors import DistributedError as DistributedError
