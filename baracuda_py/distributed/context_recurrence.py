@@ -6,6 +6,7 @@ from typing import Any
 
 from ..calls.composed import composed
 from ..core import Array
+from ..core.arrays import read
 from ..core.checked import truth
 from ..core.errors import InvalidProblemError
 from ..core.outputs import each_of
@@ -137,7 +138,8 @@ def context_linear_attention(
     final = truth("output_final_state", output_final_state)
     facts = {"scale": scale, "use_qk_l2norm": truth("use_qk_l2norm", use_qk_l2norm)}
     made = _linear_forward(
-        q, k, v, *gates.values(), initial_state, comm, found, facts, way, truth("stepwise", stepwise), final, **options
+        q, k, v, gates["g"], gates["beta"], a, b, gates["bonus"], initial_state, comm, found, facts, way,
+        truth("stepwise", stepwise), final, **options,
     )  # fmt: skip
     return _handed(made, final, out, options)
 
@@ -178,7 +180,7 @@ def _selective(
         return _given(made, [*names, "first"])
 
     def decay() -> Any:
-        step = delta if states.read(delta, "delta").element is element else cast(delta, element, **options)
+        step = delta if read(delta, "delta").element is element else cast(delta, element, **options)
         if delta_bias is not None:
             step = add(step, with_axis(delta_bias, 1, "delta_bias"), **options)
         step = total(softplus(step, **options) if plus else step, axis=2, **options)

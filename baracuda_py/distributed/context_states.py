@@ -1,7 +1,7 @@
 """How the states of a recurrence pass from rank to rank, where each rank has a part of the steps.
 
-"prefix": each rank runs its steps from a state of 0, which says what they add; with the product of their decays it says
-how a state goes through them, S' = P S + Δ. These pairs are gathered, every rank folds those before its own, in the order
+"prefix": each rank runs its steps from a state of 0, which says what they add; the product of their decays says how a
+state goes through them: S' = P S + Δ. These pairs are gathered, and every rank folds those before its own, in the order
 of ranks, and runs its steps again from what comes out. Two runs of a rank's steps in place of `size`, all ranks at
 once; for recurrences whose decay is diagonal. "sequential": each rank waits for the state of the one before it: the
 sums of one rank, one rank at a time. Gradients go the other way alike.

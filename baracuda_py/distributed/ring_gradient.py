@@ -70,7 +70,7 @@ def ring_gradients(
         if step + 1 < size:
             keys, values = stepped(keys, comm, options), stepped(values, comm, options)
     dks, dvs = ([None if t.total is None else t.total[i] for t in pairs] for i in (0, 1))
-    return tuple(  # type: ignore[return-value]
+    return tuple(
         _whole(found, x, cuts, to, options)
         for found, x, to in zip(([t.total for t in dqs], dks, dvs), (q, k, v), each_of(out, 3), strict=True)
     )
