@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..core.arrays import read
 from ..core.checked import shown, truth
+from ..core.element import ElementKind
 from ..core.errors import InvalidProblemError, UnsupportedError
 from ..core.views import cut
 from ..interop.packages import package_name
@@ -60,3 +62,13 @@ def stepped(x: Any, comm: Any, options: Options) -> Any:
 def wide(x: Any, options: Options) -> Any:
     kind = read(x, "y").element
     return x if kind is kind.acc else cast(x, kind.acc, **options)
+
+
+def checked_outs(outs: Sequence[Any], wanted: Sequence[tuple[str, tuple[int, ...], ElementKind]]) -> None:
+    """Refuse what `out=` gives and results do not fit, before anything is sent."""
+    for out, (name, shape, element) in zip(outs, wanted, strict=True):
+        found = None if out is None else read(out, f"out of {name}")
+        if found is not None and (found.shape != shape or found.element is not element):
+            raise InvalidProblemError(
+                f"out of {name} must be {element} of shape {shape}, got {found.element} of shape {found.shape}"
+            )

@@ -21,7 +21,7 @@ from ..ops.attention.layouts import shape_of
 from ..ops.elementwise.cast import cast
 from ..ops.layout.creation import full, zeros
 from ..ops.layout.moves import copy
-from .ring import Options, ring_of, rows_of, stepped, wide
+from .ring import Options, checked_outs, ring_of, rows_of, stepped, wide
 from .ring_gradient import ring_gradients
 from .sequence_blocks import FixedTree, Piece, visible
 
@@ -81,7 +81,9 @@ def _ring_attention(
     """(y, lse)."""
     options = {"stream": stream, "preference": preference}
     ring = ring_of(q, k, v, comm, is_causal, window_left, window_right, softcap, scale, layout, blocks)
-    cuts, own = ring.blocks, ring.blocks.of(comm.rank)
+    cuts, own, outs = ring.blocks, ring.blocks.of(comm.rank), each_of(out, 2)
+    kind, lead = read(q, "q").element, shape_of(q, "q")[:3]
+    checked_outs(outs, (("y", (*lead, shape_of(v, "v")[3]), kind), ("lse", lead, kind.acc)))
     queries = [rows_of(q, cuts.rows(place), "q") for place in range(len(own))]
     trees: list[FixedTree[State]] = [FixedTree(cuts.count, _merged(options)) for _ in own]
     keys, values = (copy(x, **options) if comm.size > 1 else x for x in (k, v))
@@ -95,10 +97,9 @@ def _ring_attention(
         if step + 1 < comm.size:
             keys, values = stepped(keys, comm, options), stepped(values, comm, options)
     states = [tree.total or unseeing(block, v, options) for tree, block in zip(trees, queries, strict=True)]
-    to_y, to_lse = each_of(out, 2)
+    to_y, to_lse = outs
     if len(states) == 1 and to_y is to_lse is None:
         return _rounded(states[0].y, q, None, options), states[0].lse
-    kind, lead = read(q, "q").element, shape_of(q, "q")[:3]
     with beside(q, stream):
         y = zeros((*lead, shape_of(v, "v")[3]), kind, like=q) if to_y is None else to_y
         lse = zeros(lead, kind.acc, like=q) if to_lse is None else to_lse

@@ -17,7 +17,7 @@ from ..ops.layout.concat import concat
 from ..ops.layout.creation import empty, zeros
 from ..ops.layout.moves import copy
 from .collectives import send_receive
-from .ring import Options, Ring, ring_of, rows_of, stepped, wide
+from .ring import Options, Ring, checked_outs, ring_of, rows_of, stepped, wide
 from .sequence_blocks import Blocks, FixedTree, Piece, visible
 
 Pair = tuple[Any, Any]
@@ -42,6 +42,8 @@ def ring_gradients(
     options = {"stream": stream, "preference": preference}
     ring = ring_of(q, k, v, comm, is_causal, window_left, window_right, softcap, scale, layout, blocks)
     cuts, own, rank, size = ring.blocks, ring.blocks.of(comm.rank), comm.rank, comm.size
+    named = (("dq", q), ("dk", k), ("dv", v))
+    checked_outs(each_of(out, 3), [(n, shape_of(x, n), read(x, n).element) for n, x in named])
     queries = _queries(ring, q, y, dy, options)
     dqs: list[FixedTree[Any]] = [FixedTree(cuts.count, lambda a, b: add(a, b, **options)) for _ in own]
     pairs: list[FixedTree[Pair]] = [FixedTree(cuts.count, _added(options)) for _ in own]

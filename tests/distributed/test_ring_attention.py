@@ -154,6 +154,7 @@ def test_what_does_not_fit_is_refused() -> None:
     refused("k must have q's 6 positions", k=x["k"])
     refused("blocks must be 1 times a power of two", blocks=3)
     refused("window_left", window_left=-1)
+    refused("out of y must be float64 of shape", out=np.zeros((2, 4, 6, 7)))
     with pytest.raises(InvalidProblemError, match="comm must be a Communicator"):
         ring(x["q"], x["k"], x["v"], None)
     with pytest.raises(InvalidProblemError, match="even length"):
