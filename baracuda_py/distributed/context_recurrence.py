@@ -25,6 +25,7 @@ from ..ops.recurrence.selective_scan import of_inputs
 from ..ops.recurrence.selective_scan_backward import selective_scan_backward
 from ..ops.reduce.reduce import sum as total  # type: ignore[attr-defined]  # made from a table
 from . import context_states as states
+from .agreement import agree
 from .context_states import Options, Recurrence, method_of
 
 _DIAGONAL = (RecurrenceKind.NONE, RecurrenceKind.SCALAR, RecurrenceKind.CHANNEL, RecurrenceKind.CHANNEL_BONUS)
@@ -137,6 +138,8 @@ def context_linear_attention(
         gates[name] = in_acc(gates[name], q, name, options)
     final = truth("output_final_state", output_final_state)
     facts = {"scale": scale, "use_qk_l2norm": truth("use_qk_l2norm", use_qk_l2norm)}
+    sizes = {name: shape_of(x, name)[:1] + shape_of(x, name)[2:] for name, x in (("q", q), ("k", k), ("v", v))}
+    agree(comm, "context_linear_attention", kind=found.value, method=way, final=final, **facts, **sizes)
     made = _linear_forward(
         q, k, v, gates["g"], gates["beta"], a, b, gates["bonus"], initial_state, comm, found, facts, way,
         truth("stepwise", stepwise), final, **options,
@@ -238,6 +241,8 @@ def context_selective_scan(
         raise InvalidProblemError(f"u must be [batch, dim, n], got shape {shape}")
     b, c = (of_inputs(x, name, shape[0], shape[2]) for x, name in ((B, "B"), (C, "C")))
     final = truth("return_last_state", return_last_state)
+    said = {"u": shape[:2], "A": shape_of(A, "A"), "delta_softplus": delta_softplus, "method": way, "final": final}
+    agree(comm, "context_selective_scan", **said)
     made = _selective_forward(
         u, delta, A, b, c, D, z, delta_bias, initial_state, comm, truth("delta_softplus", delta_softplus), way, final,
         **options,

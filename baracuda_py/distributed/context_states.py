@@ -20,8 +20,8 @@ from ..core.views import cut, reshaped, shape_of, with_axis
 from ..ops.elementwise.binary_functions import add, mul
 from ..ops.layout.creation import empty, zeros
 from ..ops.layout.moves import copy
+from .agreement import checked_communicator
 from .collectives import all_gather, all_reduce, broadcast, receive, send
-from .communicator import Communicator
 
 Options = dict[str, Any]
 METHODS = ("prefix", "sequential")
@@ -45,8 +45,7 @@ class Recurrence(NamedTuple):
 
 def method_of(method: Any, comm: Any, diagonal: bool, what: str) -> str:
     """The method, checked."""
-    if not isinstance(comm, Communicator):
-        raise InvalidProblemError(f"comm must be a Communicator, got {shown(comm)}")
+    checked_communicator(comm)
     if method is None:
         return METHODS[0] if diagonal else METHODS[1]
     if method not in METHODS:
@@ -62,10 +61,10 @@ def run(one: Recurrence, comm: Any, first: Any, method: str, options: Options) -
     first = zeros_of(one, options) if rank or first is None else copy(first, **options)
     if method == METHODS[1]:
         if rank:
-            first = receive(empty_of(one, options), comm, rank - 1, **options)
+            first = receive(empty_of(one, options), comm, rank - 1, stream=options["stream"])
         y, last = one.run(first)
         if rank + 1 < size:
-            send(last, comm, rank + 1, **options)
+            send(last, comm, rank + 1, stream=options["stream"])
         return y, last, first
     y, last = one.run(first) if rank + 1 < size or size == 1 else (None, first)
     if size > 1:
@@ -83,10 +82,10 @@ def back(one: Recurrence, comm: Any, first: Any, dlast: Any, method: str, option
         dlast = None
     if method == METHODS[1]:
         if rank + 1 < size:
-            dlast = receive(empty_of(one, options), comm, rank + 1, **options)
+            dlast = receive(empty_of(one, options), comm, rank + 1, stream=options["stream"])
         made = one.back(first, dlast, False)
         if rank:
-            send(made["first"], comm, rank - 1, **options)
+            send(made["first"], comm, rank - 1, stream=options["stream"])
         return made
     if size == 1:
         return one.back(first, dlast, False)
@@ -126,20 +125,20 @@ def _folded(one: Recurrence, comm: Any, state: Any, ranks: range, options: Optio
 
 def _gathered(x: Any, comm: Any, options: Options) -> list[Any]:
     """x of every rank, in views."""
-    whole = all_gather(with_axis(copy(x, **options), 0, "state"), comm, **options)
+    whole = all_gather(with_axis(copy(x, **options), 0, "state"), comm, stream=options["stream"])
     shape = shape_of(x, "state")
     return [reshaped(cut(whole, (slice(n, n + 1),), "state"), shape, "state") for n in range(comm.size)]
 
 
 def from_last(last: Any, comm: Any, options: Options) -> Any:
     """The last rank's state, on every rank."""
-    return last if comm.size == 1 else broadcast(last, comm, comm.size - 1, **options)
+    return last if comm.size == 1 else broadcast(last, comm, comm.size - 1, stream=options["stream"])
 
 
 def to_last(one: Recurrence, slope: Any, comm: Any, options: Options) -> Any:
     """The gradient of what `from_last` gave to all, which all add up."""
     held = zeros_of(one, options) if slope is None else copy(slope, **options)
-    return held if comm.size == 1 else all_reduce(held, comm, **options)
+    return held if comm.size == 1 else all_reduce(held, comm, stream=options["stream"])
 
 
 def element_of(x: Any) -> Any:

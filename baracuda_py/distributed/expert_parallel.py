@@ -26,6 +26,7 @@ from ..ops.layout.made import from_host
 from ..ops.layout.moves import copy
 from ..ops.moe.experts import moe
 from ..ops.segment.experts import moe_permute, moe_unpermute
+from .agreement import agree, checked_communicator
 from .collectives import all_gather, all_to_all_v
 from .communicator import Communicator
 
@@ -43,23 +44,20 @@ class ExpertRoute:
 
 
 def _back(
-    dy: Any, x: Any, sent: tuple[int, ...], received: tuple[int, ...], comm: Any, preference: Any = None
+    dy: Any, x: Any, sent: tuple[int, ...], received: tuple[int, ...], comm: Any
 ) -> Any:  # fmt: skip
-    return _exchanged(copy(dy, preference=preference), received, sent, comm, preference=preference)
+    return _exchanged(copy(dy), received, sent, comm)
 
 
 @composed(_back, "x", reads=())
-def _exchanged(
-    x: Any, sent: tuple[int, ...], received: tuple[int, ...], comm: Any, stream: Any = None, preference: Any = None
-) -> Any:
+def _exchanged(x: Any, sent: tuple[int, ...], received: tuple[int, ...], comm: Any, stream: Any = None) -> Any:
     """Rows of x to each rank, and what they send."""
-    return x if comm.size == 1 else all_to_all_v(x, sent, received, comm, stream=stream, preference=preference)
+    return x if comm.size == 1 else all_to_all_v(x, sent, received, comm, stream=stream)
 
 
 def _checked(x: Any, indices: Any, comm: Any, experts: Any) -> int:
     """The number of all experts."""
-    if not isinstance(comm, Communicator):
-        raise InvalidProblemError(f"comm must be a Communicator, got {shown(comm)}")
+    checked_communicator(comm)
     tokens, chosen, count = shape_of(x, "x"), shape_of(indices, "indices"), whole("experts", experts, 1, 2**31 - 1)
     if len(tokens) != 2:
         raise InvalidProblemError(f"x must be [tokens, d], got shape {tokens}")
@@ -69,6 +67,7 @@ def _checked(x: Any, indices: Any, comm: Any, experts: Any) -> int:
         raise InvalidProblemError(f"indices must be int64 or int32, got {element}")
     if count % comm.size:
         raise InvalidProblemError(f"experts must be a multiple of the {comm.size} ranks, got {count}")
+    agree(comm, "expert_dispatch", experts=count, d=tokens[1], element=read(x, "x").element, indices=element)
     return count
 
 
@@ -90,12 +89,12 @@ def expert_dispatch(
     count = _checked(x, indices, comm, experts)
     options = {"stream": stream, "preference": preference}
     rows, offsets, places = moe_permute(x, indices, num_experts=count, **options)
-    every = all_gather(offsets, comm, **options) if comm.size > 1 else offsets
+    every = all_gather(offsets, comm, stream=stream) if comm.size > 1 else offsets
     with beside(offsets, stream):
         bounds = np.array(every.tolist()).reshape(comm.size, count + 1)
     each, own = np.diff(bounds).reshape(comm.size, comm.size, -1), comm.rank  # [from, to, expert]
     sent, received = (tuple(int(n) for n in counts.sum(-1)) for counts in (each[own], each[:, own]))
-    rows = _exchanged(cut(rows, (slice(0, sum(sent)),), "rows"), sent, received, comm, **options)
+    rows = _exchanged(cut(rows, (slice(0, sum(sent)),), "rows"), sent, received, comm, stream=stream)
     numbers = np.tile(np.arange(count // comm.size, dtype=np.int32), comm.size)
     held = from_host(np.repeat(numbers, each[:, own].reshape(-1))[:, None], x, stream)
     return rows, held, ExpertRoute(comm, sent, received, places)
@@ -117,7 +116,7 @@ def expert_combine(
     if len(shape) != 2 or shape[0] != sum(route.received):
         raise InvalidProblemError(f"y must be [{sum(route.received)}, d_out], a row for each that came, got {shape}")
     options = {"stream": stream, "preference": preference}
-    rows = _exchanged(y, route.received, route.sent, route.comm, **options)
+    rows = _exchanged(y, route.received, route.sent, route.comm, stream=stream)
     return moe_unpermute(rows, route.places, weights, out=out, **options)
 
 
@@ -137,8 +136,7 @@ def expert_parallel_moe(
     weights, and this rank's matrices and biases: those are sums over the tokens of all ranks in their order. A rank
     without tokens, or whose experts nobody chose, makes the same calls and gets zeros.
     """
-    if not isinstance(comm, Communicator):
-        raise InvalidProblemError(f"comm must be a Communicator, got {shown(comm)}")
+    checked_communicator(comm)
     own = shape_of(gate_up, "gate_up")
     if len(own) != 3:
         raise InvalidProblemError(f"gate_up must be [experts / size, rows, d], got shape {own}")

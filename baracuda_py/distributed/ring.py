@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..core.arrays import read
-from ..core.checked import shown, truth
+from ..core.checked import truth
 from ..core.element import ElementKind
 from ..core.errors import InvalidProblemError, UnsupportedError
 from ..core.views import cut
 from ..interop.packages import package_name
 from ..ops.attention.layouts import shape_of
 from ..ops.elementwise.cast import cast
+from .agreement import agree, checked_communicator
 from .collectives import send_receive
-from .communicator import Communicator
 from .sequence_blocks import Blocks, Sight, blocks_of, sight_of
 
 Options = dict[str, Any]
@@ -33,8 +33,7 @@ def ring_of(
     scale: Any, layout: str, blocks: Any,
 ) -> Ring:  # fmt: skip
     """The problem, its operands checked."""
-    if not isinstance(comm, Communicator):
-        raise InvalidProblemError(f"comm must be a Communicator, got {shown(comm)}")
+    checked_communicator(comm)
     if package_name(type(q)) == "jax":
         raise UnsupportedError("ring_attention writes into arrays that it makes, and JAX's are immutable")
     shapes = {name: shape_of(x, name) for name, x in (("q", q), ("k", k), ("v", v))}
@@ -46,7 +45,10 @@ def ring_of(
             )
     facts = {"softcap": softcap, "scale": scale}
     cuts = blocks_of(shapes["q"][2], comm.size, layout, blocks)
-    return Ring(cuts, sight_of(truth("is_causal", is_causal), window_left, window_right), facts)
+    sight = sight_of(truth("is_causal", is_causal), window_left, window_right)
+    element = read(q, "q").element
+    agree(comm, "ring_attention", **shapes, element=element, **facts, left=sight.left, right=sight.right, cuts=cuts)
+    return Ring(cuts, sight, facts)
 
 
 def rows_of(x: Any, rows: slice, name: str) -> Any:
@@ -56,7 +58,7 @@ def rows_of(x: Any, rows: slice, name: str) -> Any:
 
 def stepped(x: Any, comm: Any, options: Options) -> Any:
     """x of the rank before this one, which hands its own on."""
-    return send_receive(x, comm, (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size, **options)
+    return send_receive(x, comm, (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size, stream=options["stream"])
 
 
 def wide(x: Any, options: Options) -> Any:

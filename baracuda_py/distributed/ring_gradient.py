@@ -161,7 +161,7 @@ def _handed(
                 shape = ((most - len(mine)) * batch, heads, ring.blocks.length, d)
                 sent.append(zeros(shape, read(like, "k").element.acc, like=like))
         packed = concat(sent, axis=0, **options)
-        got = send_receive(packed, comm, owner, source, **options)
+        got = send_receive(packed, comm, owner, source, stream=options["stream"])
         came.append([cut(got, (slice(n * batch, (n + 1) * batch),), "dk") for n in range(len(theirs))])
     return dict(zip(theirs, zip(*came, strict=True), strict=True))
 

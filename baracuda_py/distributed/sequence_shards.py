@@ -5,20 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from ..core import Array
-from ..core.checked import MAX_AXES, shown, whole
+from ..core.checked import MAX_AXES, whole
 from ..core.errors import InvalidProblemError
 from ..core.views import cut, shape_of
 from ..ops.layout.concat import concat
 from ..ops.layout.moves import copy
+from .agreement import checked_communicator
 from .collectives import all_gather
-from .communicator import Communicator
 from .sequence_blocks import Blocks, blocks_of
 
 
 def _chunks(x: Any, comm: Any, axis: Any, layout: str, ranks: int) -> tuple[int, int, Blocks]:
     """The axis, and the cut of a sequence of which x has the positions of so many ranks."""
-    if not isinstance(comm, Communicator):
-        raise InvalidProblemError(f"comm must be a Communicator, got {shown(comm)}")
+    checked_communicator(comm)
     shape, at = shape_of(x, "x"), whole("axis", axis, -MAX_AXES)
     if not -len(shape) <= at < len(shape):
         raise InvalidProblemError(f"axis must be one of the {len(shape)} axes of x, got {axis}")
@@ -57,7 +56,7 @@ def gather_sequence(
     options = {"stream": stream, "preference": preference}
     if comm.size == 1:
         return copy(x, out=out, **options)
-    held = all_gather(x, comm, at, **options, **({} if blocks.zigzag else {"out": out}))
+    held = all_gather(x, comm, at, stream=stream, **({} if blocks.zigzag else {"out": out}))
     if not blocks.zigzag:
         return held
     places = {chunk: n for n, chunk in enumerate(c for rank in range(comm.size) for c in blocks.chunks(rank))}

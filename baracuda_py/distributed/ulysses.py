@@ -15,8 +15,8 @@ from ..ops.attention.dense.flash_sdpa import flash_sdpa
 from ..ops.attention.layouts import shape_of
 from ..ops.layout.moves import copy
 from ..ops.layout.repeats import repeat_interleave
+from .agreement import checked_communicator
 from .collectives import all_to_all
-from .communicator import Communicator
 
 
 def ulysses_attention(
@@ -38,8 +38,7 @@ def ulysses_attention(
     the ranks do not divide the heads, `MismatchError` on every rank where ranks differ. Jacobs et al. 2023
     (arXiv:2309.14509).
     """
-    if not isinstance(comm, Communicator):
-        raise InvalidProblemError(f"comm must be a Communicator, got {shown(comm)}")
+    checked_communicator(comm)
     options = {"stream": stream, "preference": preference}
     shapes = {name: shape_of(x, name) for name, x in (("q", q), ("k", k), ("v", v))}
     size, heads, kv_heads = comm.size, shapes["q"][1], shapes["k"][1]
@@ -60,13 +59,13 @@ def ulysses_attention(
     often = size // math.gcd(size, kv_heads)
     if often > 1:
         k, v = (repeat_interleave(x, often, 1, **options) for x in (k, v))
-    whole = [all_to_all(x, comm, 1, 2, **options) if size > 1 else x for x in (q, k, v)]
+    whole = [all_to_all(x, comm, 1, 2, stream=stream) if size > 1 else x for x in (q, k, v)]
     outs = each_of(out, 2) if return_lse else (*each_of(out, 1), None)
     made = attention(*whole, **facts, **({"return_lse": True} if return_lse else {}), **options)
     y, lse = made if return_lse else (made, None)
     if size > 1:
-        y = all_to_all(y, comm, 2, 1, **options)
+        y = all_to_all(y, comm, 2, 1, stream=stream)
         if lse is not None:
-            lse = without_axes(all_to_all(with_axis(lse, 3, "lse"), comm, 2, 1, **options), (3,), "lse")
+            lse = without_axes(all_to_all(with_axis(lse, 3, "lse"), comm, 2, 1, stream=stream), (3,), "lse")
     found = [x if to is None else copy(x, out=to, **options) for x, to in zip((y, lse), outs, strict=True)]
     return tuple(found) if return_lse else found[0]

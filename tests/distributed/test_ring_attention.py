@@ -159,6 +159,8 @@ def test_what_does_not_fit_is_refused() -> None:
         ring(x["q"], x["k"], x["v"], None)
     with pytest.raises(InvalidProblemError, match="even length"):
         run_ranks(lambda comm: ring(*(x[n][:, :, :3] for n in ("q", "k", "v")), comm), 2)
+    with pytest.raises(MismatchError, match="rank 1 calls ring_attention with right None, rank 0 with 0"):
+        run_ranks(lambda comm: ring(*(x[n] for n in ("q", "k", "v")), comm, is_causal=comm.rank == 0), 2, timeout=5.0)
     with pytest.raises(MismatchError):  # ranks with shards of different lengths
         run_ranks(lambda comm: ring(*(x[n][:, :, : 4 + 2 * comm.rank] for n in ("q", "k", "v")), comm), 2, timeout=5.0)
 
