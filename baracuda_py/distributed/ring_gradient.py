@@ -84,6 +84,8 @@ def _queries(ring: Ring, q: Any, y: Any, dy: Any, options: Options) -> list[Quer
     if slope is None:
         with beside(made):
             slope = zeros(read(made, "y").shape, read(made, "y").element, like=made)
+    elif read(slope, "dy").strides[-1] != 1:
+        slope = copy(slope, **options)  # as of a sum, whose gradient is one number everywhere
 
     def dense(x: Any, rows: slice) -> Any:
         return None if x is None else copy(rows_of(x, rows, "lse"), **options)
