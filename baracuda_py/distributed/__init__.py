@@ -54,6 +54,7 @@ from .plan import SendReceivePlan as SendReceivePlan
 from .ring_attention import ring_attention as ring_attention
 from .ring_gradient import ring_attention_backward as ring_attention_backward
 from .sequence_shards import gather_sequence as gather_sequence
+from .sequence_shards import previous_positions as previous_positions
 from .sequence_shards import shard_sequence as shard_sequence
 from .ulysses import ulysses_attention as ulysses_attention
 from .world import communicator as communicator

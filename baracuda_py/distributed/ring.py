@@ -29,7 +29,7 @@ class Ring(NamedTuple):
 
 
 def ring_of(
-    q: Any, k: Any, v: Any, comm: Any, is_causal: bool, window_left: Any, window_right: Any, softcap: float,
+    q: Any, k: Any, v: Any, sinks: Any, comm: Any, is_causal: bool, window_left: Any, window_right: Any, softcap: float,
     scale: Any, layout: str, blocks: Any,
 ) -> Ring:  # fmt: skip
     """The problem, its operands checked."""
@@ -43,11 +43,14 @@ def ring_of(
                 f"{name} must have q's {shapes['q'][2]} positions, of which every rank has as many, got "
                 f"{shapes[name][2]}"
             )
+    if sinks is not None and (found := read(sinks, "sinks").shape) != shapes["q"][1:2]:
+        raise InvalidProblemError(f"sinks must have shape {shapes['q'][1:2]}, a number a head, got {found}")
     facts = {"softcap": softcap, "scale": scale}
     cuts = blocks_of(shapes["q"][2], comm.size, layout, blocks)
     sight = sight_of(truth("is_causal", is_causal), window_left, window_right)
     element = read(q, "q").element
-    agree(comm, "ring_attention", **shapes, element=element, **facts, left=sight.left, right=sight.right, cuts=cuts)
+    said = {**shapes, "element": element, **facts, "left": sight.left, "right": sight.right, "cuts": cuts}
+    agree(comm, "ring_attention", **said, sinks=sinks is not None)
     return Ring(cuts, sight, facts)
 
 

@@ -48,13 +48,13 @@ def _merged(options: Options) -> Any:
     return merge
 
 
-def _state(q: Any, k: Any, v: Any, piece: Piece, facts: Options, options: Options) -> State:
-    """What a block of queries finds in a block of keys."""
+def _state(q: Any, k: Any, v: Any, sinks: Any, piece: Piece, facts: Options, options: Options) -> State:
+    """What a block of queries finds in a block of keys; sinks: logits that join the sum."""
     n = shape_of(q, "q")[2]
     found = State(
         *flash_sdpa(
-            rows_of(q, piece.queries, "q"), rows_of(k, piece.keys, "k"), rows_of(v, piece.keys, "v"), **facts,
-            **piece.facts, return_lse=True, **options,
+            rows_of(q, piece.queries, "q"), rows_of(k, piece.keys, "k"), rows_of(v, piece.keys, "v"), sinks=sinks,
+            **facts, **piece.facts, return_lse=True, **options,
         )
     )  # fmt: skip
     if piece.queries == slice(0, n):
@@ -73,14 +73,14 @@ def unseeing(q: Any, v: Any, options: Options) -> State:
         return State(y, full(tuple(lead), float("-inf"), kind.acc, like=q))
 
 
-@composed(ring_gradients, "q", "k", "v", result=True)
+@composed(ring_gradients, "q", "k", "v", "sinks", result=True)
 def _ring_attention(
-    q: Any, k: Any, v: Any, comm: Any, is_causal: bool, window_left: Any, window_right: Any, softcap: float,
-    scale: Any, layout: str, blocks: Any, out: Any = None, stream: Any = None, preference: Any = None,
+    q: Any, k: Any, v: Any, sinks: Any, comm: Any, facts: Options, out: Any = None, stream: Any = None,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """(y, lse)."""
     options = {"stream": stream, "preference": preference}
-    ring = ring_of(q, k, v, comm, is_causal, window_left, window_right, softcap, scale, layout, blocks)
+    ring = ring_of(q, k, v, sinks, comm, **facts)
     cuts, own, outs = ring.blocks, ring.blocks.of(comm.rank), each_of(out, 2)
     kind, lead = read(q, "q").element, shape_of(q, "q")[:3]
     checked_outs(outs, (("y", (*lead, shape_of(v, "v")[3]), kind), ("lse", lead, kind.acc)))
@@ -93,7 +93,8 @@ def _ring_attention(
             for query, block, tree in zip(own, queries, trees, strict=True):
                 piece = visible(ring.sight, cuts, query, key)
                 of = (rows_of(keys, rows, "k"), rows_of(values, rows, "v"))
-                tree.add(key, None if piece is None else _state(block, *of, piece, ring.facts, options))
+                once = sinks if key == query else None  # every query sees its own block
+                tree.add(key, None if piece is None else _state(block, *of, once, piece, ring.facts, options))
         if step + 1 < comm.size:
             keys, values = stepped(keys, comm, options), stepped(values, comm, options)
     states = [tree.total or unseeing(block, v, options) for tree, block in zip(trees, queries, strict=True)]
@@ -118,30 +119,32 @@ def _rounded(y: Any, q: Any, out: Any, options: Options) -> Any:
 
 
 def ring_attention(
-    q: Array, k: Array, v: Array, comm: Any, *, is_causal: bool = False, window_left: int | None = None,
-    window_right: int | None = None, softcap: float = 0.0, scale: float | None = None, layout: str = "zigzag",
-    blocks: int | None = None, return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
+    q: Array, k: Array, v: Array, comm: Any, *, sinks: Array | None = None, is_causal: bool = False,
+    window_left: int | None = None, window_right: int | None = None, softcap: float = 0.0, scale: float | None = None,
+    layout: str = "zigzag", blocks: int | None = None, return_lse: bool = False, out: Any = None, stream: Any = None,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """softmax(scale · q kᵀ) v over a sequence in shards; query i stands at key i (top left) of the whole sequence.
 
     q [batch, heads, n, d_k], k [batch, kv_heads, n, d_k] and v [batch, kv_heads, n, d_v] are this rank's n positions,
     as many on every rank, and so is y; with return_lse also log Σ exp(s), [batch, heads, n]. layout "zigzag": rank r
     has chunks r and 2 size - 1 - r of 2 size, so that causal work is even; "contiguous": chunk r of size
-    (`shard_sequence` cuts either). Windows, softcap and scale as in `flash_sdpa`.
+    (`shard_sequence` cuts either). Windows, softcap, scale and sinks [heads], alike on all ranks, as in `flash_sdpa`.
 
     The sequence is cut into `blocks` of equal length: a multiple of the chunks by a power of two, by default the least
     that is 16 or more where the length allows it, and 1 for one rank. Each block of queries attends to each block of
     keys that it sees, in the element; results are merged in float32 (float64 for float64) in one binary tree over
     blocks of keys. With as many blocks the bits are the same for any number of ranks and either layout; with one they
     are those of `flash_sdpa`. Gradients of q, k and v, and through lse: k and v go round again, parts of dk and dv go
-    straight to the rank that has the keys, and sums have that order, too.
+    straight to the rank that has the keys, and sums have that order, too; that of sinks is each rank's part.
 
     Raises `InvalidProblemError` for shards that do not fit, `MismatchError` on every rank where ranks differ.
     """
     want = truth("return_lse", return_lse)
     outs = None if out is None else (each_of(out, 2) if want else (*each_of(out, 1), None))
-    y, lse = _ring_attention(
-        q, k, v, comm, is_causal, window_left, window_right, softcap, scale, layout, blocks, out=outs, stream=stream,
-        preference=preference,
-    )  # fmt: skip
+    facts = {
+        "is_causal": is_causal, "window_left": window_left, "window_right": window_right, "softcap": softcap,
+        "scale": scale, "layout": layout, "blocks": blocks,
+    }  # fmt: skip
+    y, lse = _ring_attention(q, k, v, sinks, comm, facts, out=outs, stream=stream, preference=preference)
     return (y, lse) if want else y

@@ -14,7 +14,7 @@ from ..ops.elementwise.binary_functions import add
 from ..ops.elementwise.cast import cast
 from ..ops.elementwise.fill import fill
 from ..ops.layout.concat import concat
-from ..ops.layout.creation import empty, zeros
+from ..ops.layout.creation import empty, zeros, zeros_like
 from ..ops.layout.moves import copy
 from .collectives import send_receive
 from .ring import Options, Ring, checked_outs, ring_of, rows_of, stepped, wide
@@ -35,19 +35,20 @@ class Queries(NamedTuple):
 
 
 def ring_gradients(
-    dy: Any, q: Any, k: Any, v: Any, comm: Any, is_causal: bool, window_left: Any, window_right: Any, softcap: float,
-    scale: Any, layout: str, blocks: Any, y: Any, out: Any = None, stream: Any = None, preference: Any = None,
-) -> tuple[Any, Any, Any]:  # fmt: skip
-    """(dq, dk, dv) of `ring_attention`, of whose results y and dy, tuples of two, are values and gradients."""
+    dy: Any, q: Any, k: Any, v: Any, sinks: Any, comm: Any, facts: Options, y: Any, out: Any = None,
+    stream: Any = None, preference: Any = None,
+) -> tuple[Any, ...]:  # fmt: skip
+    """(dq, dk, dv, dsinks or None) of `ring_attention`, whose results are y and their gradients dy, tuples of two."""
     options = {"stream": stream, "preference": preference}
-    ring = ring_of(q, k, v, comm, is_causal, window_left, window_right, softcap, scale, layout, blocks)
+    ring = ring_of(q, k, v, sinks, comm, **facts)
     cuts, own, rank, size = ring.blocks, ring.blocks.of(comm.rank), comm.rank, comm.size
     named = (("dq", q), ("dk", k), ("dv", v))
-    checked_outs(each_of(out, 3), [(n, shape_of(x, n), read(x, n).element) for n, x in named])
+    outs = (*each_of(out, 3), None) if sinks is None else each_of(out, 4)
+    checked_outs(outs[:3], [(n, shape_of(x, n), read(x, n).element) for n, x in named])
     queries = _queries(ring, q, y, dy, options)
     dqs: list[FixedTree[Any]] = [FixedTree(cuts.count, lambda a, b: add(a, b, **options)) for _ in own]
     pairs: list[FixedTree[Pair]] = [FixedTree(cuts.count, _added(options)) for _ in own]
-    level = cuts.each.bit_length() - 1
+    level, dsinks = cuts.each.bit_length() - 1, None
     keys, values = (copy(x, **options) if size > 1 else x for x in (k, v))
     for step in range(size):
         owner, source = (rank - step) % size, (rank + step) % size
@@ -59,7 +60,11 @@ def ring_gradients(
                 for n in range(cuts.each):
                     at = c * cuts.each + n
                     piece = visible(ring.sight, cuts, own[at], key)
-                    dq, pair = (None, None) if piece is None else _gradients(queries[at], block, piece, ring, options)
+                    dq, pair = None, None
+                    if piece is not None:
+                        once = sinks if own[at] == key else None  # where the forward had them
+                        dq, pair, dsink = _gradients(queries[at], block, once, piece, ring, options)
+                        dsinks = dsink if dsinks is None else dsinks if dsink is None else add(dsinks, dsink, **options)
                     dqs[at].add(key, dq)
                     of_chunk.add(n, pair)
                 if of_chunk.total is not None:
@@ -72,10 +77,14 @@ def ring_gradients(
         if step + 1 < size:
             keys, values = stepped(keys, comm, options), stepped(values, comm, options)
     dks, dvs = ([None if t.total is None else t.total[i] for t in pairs] for i in (0, 1))
-    return tuple(
+    made = [
         _whole(found, x, cuts, to, options)
-        for found, x, to in zip(([t.total for t in dqs], dks, dvs), (q, k, v), each_of(out, 3), strict=True)
-    )
+        for found, x, to in zip(([t.total for t in dqs], dks, dvs), (q, k, v), outs[:3], strict=True)
+    ]
+    if sinks is not None and dsinks is None:  # no positions
+        with beside(sinks, stream):
+            dsinks = zeros_like(sinks)
+    return (*made, dsinks if outs[3] is None else copy(dsinks, out=outs[3], **options))
 
 
 def _queries(ring: Ring, q: Any, y: Any, dy: Any, options: Options) -> list[Queries]:
@@ -104,20 +113,21 @@ def _added(options: Options) -> Any:
 
 
 def _gradients(
-    queries: Queries, block: tuple[Any, ...], piece: Piece, ring: Ring, options: Options
-) -> tuple[Any, Pair]:
-    """dq, and (dk, dv), of a block of queries and one of keys."""
+    queries: Queries, block: tuple[Any, ...], sinks: Any, piece: Piece, ring: Ring, options: Options
+) -> tuple[Any, Pair, Any]:
+    """dq, (dk, dv) and dsinks of a block of queries and one of keys."""
     whole = piece.queries == slice(0, ring.blocks.length)
     of = [x if x is None else rows_of(x, piece.queries, "q") for x in queries]
     if not whole:
         of[2], of[4] = (x if x is None else copy(x, **options) for x in (of[2], of[4]))
     k, v = (rows_of(x, piece.keys, "k") for x in block)
-    dq, dk, dv = flash_sdpa_backward(
-        of[0], k, v, of[1], of[2], of[3], dlse=of[4], **ring.facts, **piece.facts, **options
+    dq, dk, dv, *dsinks = flash_sdpa_backward(
+        of[0], k, v, of[1], of[2], of[3], sinks=sinks, dlse=of[4], return_dsinks=sinks is not None, **ring.facts,
+        **piece.facts, **options,
     )  # fmt: skip
     found = ((dq, piece.queries), (dk, piece.keys), (dv, piece.keys))
     made = [_placed(wide(x, options), rows, ring.blocks.length, options) for x, rows in found]
-    return made[0], (made[1], made[2])
+    return made[0], (made[1], made[2]), dsinks[0] if dsinks else None
 
 
 def _placed(x: Any, rows: slice, length: int, options: Options) -> Any:
@@ -184,19 +194,23 @@ def _whole(blocks: list[Any], like: Any, cuts: Blocks, out: Any, options: Option
 
 def ring_attention_backward(
     q: Array, k: Array, v: Array, y: Array, lse: Array, dy: Array, comm: Any, dlse: Array | None = None, *,
-    is_causal: bool = False, window_left: int | None = None, window_right: int | None = None, softcap: float = 0.0,
-    scale: float | None = None, layout: str = "zigzag", blocks: int | None = None, out: Any = None, stream: Any = None,
-    preference: Any = None,
-) -> tuple[Any, Any, Any]:  # fmt: skip
-    """(dq, dk, dv) of `ring_attention`, query i at key i (top left) of the whole sequence, of this rank's positions.
+    sinks: Array | None = None, is_causal: bool = False, window_left: int | None = None,
+    window_right: int | None = None, softcap: float = 0.0, scale: float | None = None, layout: str = "zigzag",
+    blocks: int | None = None, out: Any = None, stream: Any = None, preference: Any = None,
+) -> tuple[Any, ...]:  # fmt: skip
+    """(dq, dk, dv) of `ring_attention`, with sinks also dsinks; query i at key i (top left) of the whole sequence.
 
     y, lse: the forward's, dy and dlse the gradients that reach them; facts as the forward had them, on every rank.
     Keys and values go round as there. Each rank finds the parts of dk and dv of its own queries and hands them, in the
     accumulator's element, to the rank that has the keys; dq is summed over blocks of keys, dk and dv over blocks of
     queries, each in one binary tree, and rounded once: the bits are the same for any number of ranks with as many
-    blocks, and with one block those of `flash_sdpa_backward`.
+    blocks, and with one block those of `flash_sdpa_backward`. dsinks is the part of this rank's queries.
     """
-    return ring_gradients(
-        (dy, dlse), q, k, v, comm, is_causal, window_left, window_right, softcap, scale, layout, blocks, (y, lse),
-        out=out, stream=stream, preference=preference,
-    )  # fmt: skip
+    facts = {
+        "is_causal": is_causal, "window_left": window_left, "window_right": window_right, "softcap": softcap,
+        "scale": scale, "layout": layout, "blocks": blocks,
+    }  # fmt: skip
+    made = ring_gradients(
+        (dy, dlse), q, k, v, sinks, comm, facts, (y, lse), out=out, stream=stream, preference=preference
+    )
+    return made[:3] if sinks is None else made

@@ -11,7 +11,7 @@ from ..core.views import cut, shape_of
 from ..ops.layout.concat import concat
 from ..ops.layout.moves import copy
 from .agreement import checked_communicator
-from .collectives import all_gather
+from .collectives import all_gather, permute
 from .sequence_blocks import Blocks, blocks_of
 
 
@@ -62,3 +62,21 @@ def gather_sequence(
     places = {chunk: n for n, chunk in enumerate(c for rank in range(comm.size) for c in blocks.chunks(rank))}
     parts = [_piece(held, at, places[chunk], length) for chunk in range(2 * comm.size)]
     return concat(parts, axis=at, out=out, **options)
+
+
+def previous_positions(x: Array, comm: Any, count: int, *, axis: int = -1, out: Any = None, stream: Any = None) -> Any:
+    """The last `count` positions of the rank before this one, along an axis; zeros on rank 0. Contiguous shards.
+
+    What a window that looks back needs of what another rank has: the `initial_states` of `causal_conv1d` are
+    previous_positions(x, comm, width - 1). x has as many positions or more, on every rank, and of other axes the same
+    extents. The gradient goes back to where the positions are (`permute`).
+    """
+    checked_communicator(comm)
+    shape, at, kept = shape_of(x, "x"), whole("axis", axis, -MAX_AXES), whole("count", count, 0)
+    if not -len(shape) <= at < len(shape):
+        raise InvalidProblemError(f"axis must be one of the {len(shape)} axes of x, got {axis}")
+    at %= len(shape)
+    if shape[at] < kept:
+        raise InvalidProblemError(f"x must have {kept} positions along axis {at}, on every rank, got shape {shape}")
+    last = cut(x, (*[slice(None)] * at, slice(shape[at] - kept, shape[at])), "x")
+    return permute(last, comm, [(rank, rank + 1) for rank in range(comm.size - 1)], out=out, stream=stream)

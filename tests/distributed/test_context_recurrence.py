@@ -156,6 +156,30 @@ def test_only_the_last_state_reaches_a_loss() -> None:
     assert found[0][1] == found[1][1] == 0
 
 
+def test_positions_before_a_shard_and_their_gradient() -> None:
+    torch = pytest.importorskip("torch")
+    x, weight = np.random.default_rng(0).standard_normal((2, 3, 12)), np.random.default_rng(1).standard_normal((3, 4))
+
+    def convolved(leaf: Any, before: Any) -> Any:
+        y = bc.causal_conv1d(leaf, torch.tensor(weight), initial_states=before, activation="silu")
+        (y * y).sum().backward()
+        return y.detach().numpy(), leaf.grad.numpy()
+
+    def work(comm: Any) -> Any:
+        own = bc.distributed.shard_sequence(x, comm, axis=-1, layout="contiguous")
+        leaf = torch.tensor(own, requires_grad=True)
+        return convolved(leaf, bc.distributed.previous_positions(leaf, comm, 3))
+
+    want = convolved(torch.tensor(x, requires_grad=True), None)
+    for size in (1, 2, 4):
+        got = [np.concatenate(parts, -1) for parts in zip(*run_ranks(work, size), strict=True)]
+        for one, wanted in zip(got, want, strict=True):
+            np.testing.assert_allclose(one, wanted, rtol=1e-13, atol=1e-13)
+    for words, count, axis in (("must have 13 positions", 13, -1), ("axis must be", 1, 3), ("count", -1, 0)):
+        with pytest.raises(InvalidProblemError, match=words):
+            run_ranks(lambda comm, c=count, a=axis: bc.distributed.previous_positions(x, comm, c, axis=a), 1)
+
+
 def test_what_does_not_fit_is_refused() -> None:
     x = draw(RecurrenceKind.NONE)
     three = [x[n] for n in ("q", "k", "v")]

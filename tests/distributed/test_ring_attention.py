@@ -112,6 +112,27 @@ def test_three_ranks_one_key_head_and_positions_that_see_nothing_of_a_block() ->
             np.testing.assert_allclose(got, want, rtol=1e-11, atol=1e-12, err_msg=name)
 
 
+def test_sinks() -> None:
+    x, sinks = draw(16), np.random.default_rng(3).standard_normal(4)
+    facts: dict[str, Any] = {"is_causal": True, "window_left": 5, "sinks": sinks}
+    y, lse = bc.flash_sdpa(x["q"], x["k"], x["v"], return_lse=True, **facts)
+    given = (x["q"], x["k"], x["v"], y, lse, x["dy"])
+    want = (y, lse, *bc.flash_sdpa_backward(*given, dlse=x["dlse"], **facts, return_dsinks=True))
+
+    def work(comm: Any, layout: str) -> list[Any]:
+        own = {n: bc.distributed.shard_sequence(a, comm, layout=layout) for n, a in x.items()}
+        three, of = [own[n] for n in ("q", "k", "v")], {"layout": layout, **facts}
+        y, lse = bc.distributed.ring_attention(*three, comm, return_lse=True, **of)
+        *made, dsinks = bc.distributed.ring_attention_backward(*three, y, lse, own["dy"], comm, own["dlse"], **of)
+        whole = [bc.distributed.gather_sequence(a, comm, layout=layout) for a in (y, lse, *made)]
+        return [*whole, bc.distributed.all_reduce(dsinks, comm)]
+
+    for size, layout in ((1, "zigzag"), (2, "contiguous"), (4, "zigzag")):
+        for got, wanted in zip(run_ranks(work, size, layout)[0], want, strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-11, atol=1e-12)
+            assert size > 1 or got.tobytes() == wanted.tobytes()
+
+
 def test_empty_sequences_and_batches() -> None:
     for shape in ((0, 2, 4, 8), (2, 2, 0, 8)):
         x = np.zeros(shape)
@@ -152,6 +173,7 @@ def test_what_does_not_fit_is_refused() -> None:
 
     refused("layout must be one of", layout="bhsd")
     refused("k must have q's 6 positions", k=x["k"])
+    refused(r"sinks must have shape \(4,\)", sinks=np.zeros(3))
     refused("blocks must be 1 times a power of two", blocks=3)
     refused("window_left", window_left=-1)
     refused("out of y must be float64 of shape", out=np.zeros((2, 4, 6, 7)))
