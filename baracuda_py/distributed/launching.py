@@ -26,6 +26,7 @@ Ref = TensorRef | None
 
 
 def on_host(desc: Any, comm: Communicator, x: Any, y: Any) -> None:
+    """The exchange and the sums, by NumPy."""
     x, y = (None if one is None else values(one, desc.element) for one in (x, y))
     RUN[type(desc)](comm, desc, x, y)
 
@@ -37,6 +38,7 @@ def values(array: Any, element: ElementKind) -> np.ndarray:
 
 
 def job(desc: Any, comm: Communicator, row: Any, x: Ref, y: Ref, room: Room, carrier: Any, stream: int) -> Job:
+    """A call's moves and launches; without a carrier it only counts."""
     kind = Job if row.fixed else NativeJob
     return kind(desc, comm.rank, x, y, room, carrier, stream)  # type: ignore[arg-type]
 
@@ -63,7 +65,7 @@ def on_device(
     with allocating(package_name(type(given[0])), link.device.ordinal, stream):
         held = maker(given[0], (needed,), ElementKind.U8, link.device.ordinal)() if workspace is None else workspace
         room = Room(located(held, "workspace").ptr if needed else 0, link.device.ordinal)
-        getattr(job(desc, comm, row, *refs, room, link, at), desc.collective)()  # type: ignore[misc]
+        getattr(job(desc, comm, row, refs[0], refs[1], room, link, at), desc.collective)()
 
 
 def _agree(desc: Any, comm: Communicator) -> None:

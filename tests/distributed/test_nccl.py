@@ -140,7 +140,9 @@ def test_in_place(name: str) -> None:
     assert D.run_ranks(work, 3, timeout=20) == [True] * 3
 
 
-@pytest.mark.parametrize("name", ["all_reduce", "all_reduce of mean", "reduce", "reduce_scatter", "reduce_scatter along 1"])
+@pytest.mark.parametrize(
+    "name", ["all_reduce", "all_reduce of mean", "reduce", "reduce_scatter", "reduce_scatter along 1"]
+)
 def test_sums_by_nccl_itself(name: str) -> None:
     kind, facts = KIND[name]
 
@@ -191,7 +193,9 @@ def test_rows_and_what_they_promise() -> None:
 
 def test_a_missing_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(vars(nccl.NCCL), "unavailable")
-    monkeypatch.setattr(nccl, "_search", lambda name, bindings, package, behind: f'pip install "baracuda_py[cu12]" {behind}')
+    monkeypatch.setattr(
+        nccl, "_search", lambda name, bindings, package, behind: f'pip install "baracuda_py[cu12]" {behind}'
+    )
     monkeypatch.setattr(nccl, "cupy_major", lambda: 12)
     assert nccl.NCCL.unavailable() == 'pip install "baracuda_py[cu12,nccl12]" 10'
 
