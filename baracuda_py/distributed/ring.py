@@ -65,6 +65,7 @@ def stepped(x: Any, comm: Any, options: Options) -> Any:
 
 
 def wide(x: Any, options: Options) -> Any:
+    """x in the accumulator's element."""
     kind = read(x, "y").element
     return x if kind is kind.acc else cast(x, kind.acc, **options)
 
