@@ -180,26 +180,74 @@ def test_recurrences_in_turn_have_the_bits_of_one_rank(kind: str) -> None:
         assert float(cp.abs(got - want).max()) < 0.01 * float(cp.abs(want).max())
 
 
-def over_nccl(comm: Any, directory: str) -> Any:
-    """A ring on as many GPUs as ranks; what it gives, and what one rank gives."""
+def ring_over_nccl(link: Any) -> list[tuple[Any, Any, bool]]:
+    """(result, what one rank gives, whether the bits are the same)."""
     import cupy as cp
 
-    with cp.cuda.Device(comm.rank), bc.distributed.communicator(
-        directory, rank=comm.rank, size=comm.size, engine="nccl"
-    ) as link:  # fmt: skip
-        rng = cp.random.default_rng(0)
-        shapes = ((1, HEADS, LENGTH, D), (1, KV_HEADS, LENGTH, D), (1, KV_HEADS, LENGTH, D), (1, HEADS, LENGTH, D))
-        x = [rng.standard_normal(shape, dtype=cp.float32).astype(cp.float16) for shape in shapes]
-        *three, dy = (bc.distributed.shard_sequence(one, link) for one in x)
-        y, lse = bc.distributed.ring_attention(*three, link, return_lse=True, **FACTS)
-        grads = bc.distributed.ring_attention_backward(*three, y, lse, dy, link, **FACTS)
-        whole = [bc.distributed.gather_sequence(one, link) for one in (y, lse, *grads)]
-        made, sums = bc.flash_sdpa(*x[:3], **FACTS, return_lse=True)
-        want = (made, sums, *bc.flash_sdpa_backward(*x[:3], made, sums, x[3], **FACTS))
-        return [float(cp.abs(a - b).max() / cp.abs(b).max()) for a, b in zip(whole, want, strict=True)]
+    rng = cp.random.default_rng(0)
+    shapes = ((1, HEADS, LENGTH, D), (1, KV_HEADS, LENGTH, D), (1, KV_HEADS, LENGTH, D), (1, HEADS, LENGTH, D))
+    x = [rng.standard_normal(shape, dtype=cp.float32).astype(cp.float16) for shape in shapes]
+    *three, dy = (bc.distributed.shard_sequence(one, link) for one in x)
+    y, lse = bc.distributed.ring_attention(*three, link, return_lse=True, **FACTS)
+    grads = bc.distributed.ring_attention_backward(*three, y, lse, dy, link, **FACTS)
+    whole = [bc.distributed.gather_sequence(one, link) for one in (y, lse, *grads)]
+    made, sums = bc.flash_sdpa(*x[:3], **FACTS, return_lse=True)
+    want = (made, sums, *bc.flash_sdpa_backward(*x[:3], made, sums, x[3], **FACTS))
+    own = [bc.distributed.shard_sequence(one, link, layout="contiguous") for one in x[:3]]
+    heads = bc.distributed.ulysses_attention(*own, link, **FACTS)
+    heads = bc.distributed.gather_sequence(heads, link, layout="contiguous")
+    return [*((a, b, False) for a, b in zip(whole, want, strict=True)), (heads, made, True)]
+
+
+def experts_and_states_over_nccl(link: Any) -> list[tuple[Any, Any, bool]]:
+    """The same of experts, of which some ranks' are chosen by nobody, and of states handed on and by prefix."""
+    import cupy as cp
+
+    rng = cp.random.default_rng(1)
+
+    def own(x: Any, axis: int = 0) -> Any:
+        return bc.distributed.shard_sequence(x, link, axis=axis, layout="contiguous")
+
+    x, gate_up, down = (
+        (rng.standard_normal(shape, dtype=cp.float32) / 8).astype(cp.float16)
+        for shape in ((512, 256), (8, 512, 256), (8, 256, 256))
+    )
+    made = []
+    for experts in (8, 2):
+        indices = rng.integers(0, experts, (512, 2)).astype(cp.int32)
+        weights = rng.random((512, 2), dtype=cp.float32)
+        y = bc.distributed.expert_parallel_moe(own(x), own(indices), own(weights), own(gate_up), own(down), link)
+        want = bc.moe(x, indices, weights, gate_up, down)
+        made.append((bc.distributed.gather_sequence(y, link, axis=0, layout="contiguous"), want, True))
+    q, k, v = (rng.standard_normal((1, 1024, 4, 64), dtype=cp.float32).astype(cp.float16) / 8 for _ in range(3))
+    g = -rng.random((1, 1024, 4), dtype=cp.float32)
+    for method in ("sequential", "prefix"):
+        steps = [own(one, 1) for one in (q, k, v, g)]
+        y = bc.distributed.context_linear_attention(*steps[:3], link, kind="scalar", g=steps[3], method=method)
+        y = bc.distributed.gather_sequence(y, link, axis=1, layout="contiguous")
+        made.append((y, bc.simple_gla(q, k, v, g), False))
+    return made
+
+
+def over_nccl(comm: Any, directory: str, function: Any) -> list[tuple[float, bool, bool]]:
+    """On as many GPUs as ranks: of each result the difference, over the largest, whether there is any, and may be."""
+    import cupy as cp
+
+    with cp.cuda.Device(comm.rank):
+        facts = {"rank": comm.rank, "size": comm.size, "engine": "nccl"}
+        with bc.distributed.communicator(directory, **facts) as link:
+            found = []
+            for got, want, same in function(link):
+                far = cp.abs(got.astype(cp.float32) - want.astype(cp.float32)).max() / cp.abs(want).max()
+                found.append((float(far), bool(cp.array_equal(got, want)), same))
+            return found
 
 
 @pytest.mark.skipif(driver_device_count() < 2, reason="takes two GPUs")
-def test_a_ring_of_gpus(tmp_path: Any) -> None:
-    for found in run_ranks(over_nccl, 2, str(tmp_path), engine="processes"):
-        assert max(found) < 0.01, found
+@pytest.mark.parametrize("function", [ring_over_nccl, experts_and_states_over_nccl])
+def test_ranks_of_their_own_gpus(function: Any, tmp_path: Any) -> None:
+    for size in (2, 4)[: 1 + (driver_device_count() >= 4)]:
+        place = tmp_path / str(size)
+        place.mkdir()
+        for found in run_ranks(over_nccl, size, str(place), function, engine="processes"):
+            assert all(far < 0.01 and (equal or not same) for far, equal, same in found), found
