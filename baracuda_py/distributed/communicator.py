@@ -35,6 +35,7 @@ class Communicator:
         self._error: DistributedError | None = None
         self._link: Any = None
         self._linking: Callable[[Communicator], Any] | None = None
+        self.plans: dict[Any, Any] = {}  # of the functions, by descriptor and preference
         self.agreed: set[str] = set()  # calls on a device that all ranks have made alike
         self._pid = os.getpid()
         self.rank, self.size = self._members.index(transport.rank), len(self._members)
@@ -116,7 +117,7 @@ class Communicator:
 
     def attach(self, linking: Callable[[Communicator], Any]) -> None:
         """Have a device's library carry arrays of that device, here and in what is split off; `linking` makes it."""
-        self._linking, self._link = linking, linking(self)
+        self._linking, self._link, self.plans = linking, linking(self), {}
         self._transport.mailbox.watchers.append(self._link.abort)
 
     # --- the exchange ------------------------------------------------------------------------------------------------

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from distributed_stand_in import linking, stood_in
 
 import baracuda_py as bc
 from baracuda_py.backends import nccl
@@ -18,22 +17,13 @@ from baracuda_py.core.tensor import TensorRef
 from baracuda_py.distributed.device import Job, NativeJob
 from baracuda_py.distributed.plan import PLANS
 from baracuda_py.distributed.refs import Room
-from baracuda_py.testing.libraries.nccl import HostNccl, HostNcclError
 
 D = bc.distributed
 
 
 @pytest.fixture(autouse=True)
-def standing_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name, value in (("bindings", HostNccl()), ("error", HostNcclError), ("unavailable", lambda: "")):
-        monkeypatch.setitem(vars(nccl.NCCL), name, value)
-    monkeypatch.setattr(nccl, "current", lambda device: contextlib.nullcontext())
-    yield
-
-
-def linking(comm: Any) -> nccl.NcclRanks:
-    said = comm.gathered({"collective": "nccl"}, nccl.unique_id().hex() if comm.rank == 0 else None)
-    return nccl.NcclRanks(comm.rank, comm.size, bytes.fromhex(said[0]), bc.fake_device(9.0))
+def standing_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    stood_in(monkeypatch)
 
 
 def ref(array: Any, kind: ElementKind) -> TensorRef:

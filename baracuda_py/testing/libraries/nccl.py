@@ -43,10 +43,6 @@ class HostComm:
         self.world, self.rank, self.size, self.gone = world, rank, size, False
 
 
-def _bytes(ptr: int, nbytes: int) -> Any:
-    return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(ptr)) if nbytes else np.empty(0, np.uint8)
-
-
 class HostNccl:
     """What backends/nccl.py calls."""
 
@@ -71,6 +67,15 @@ class HostNccl:
 
     comm_destroy = comm_abort
 
+    def read(self, ptr: int, nbytes: int, stream: int) -> Any:
+        """A copy of memory, after what is in the stream."""
+        return np.frombuffer(ctypes.string_at(ptr, nbytes), np.uint8)
+
+    def write(self, ptr: int, data: Any, stream: int) -> None:
+        """Memory written, after what is in the stream."""
+        held = np.ascontiguousarray(data)
+        ctypes.memmove(ptr, held.ctypes.data, held.nbytes)
+
     # --- grouped moves -----------------------------------------------------------------------------------------------
 
     def group_start(self) -> None:
@@ -83,17 +88,17 @@ class HostNccl:
 
     def send(self, ptr: int, count: int, datatype: int, peer: int, comm: HostComm, stream: int) -> None:
         self._check(comm, peer)
-        comm.world[comm.rank, peer].put(_bytes(ptr, count * _DTYPES[datatype].itemsize).copy())
+        comm.world[comm.rank, peer].put(self.read(ptr, count * _DTYPES[datatype].itemsize, stream))
 
     def recv(self, ptr: int, count: int, datatype: int, peer: int, comm: HostComm, stream: int) -> None:
         self._check(comm, peer)
-        self._grouped.receives.append((ptr, count * _DTYPES[datatype].itemsize, peer, comm))
+        self._grouped.receives.append((ptr, count * _DTYPES[datatype].itemsize, peer, comm, stream))
 
-    def _receive(self, ptr: int, nbytes: int, peer: int, comm: HostComm) -> None:
+    def _receive(self, ptr: int, nbytes: int, peer: int, comm: HostComm, stream: int) -> None:
         came = comm.world[peer, comm.rank].get(timeout=WAIT)
         if len(came) != nbytes:
             raise HostNcclError(5)
-        _bytes(ptr, nbytes)[:] = came
+        self.write(ptr, came, stream)
 
     def _check(self, comm: HostComm, peer: int) -> None:
         if comm.gone or not 0 <= peer < comm.size:
@@ -104,36 +109,38 @@ class HostNccl:
     def _all(self, data: Any, comm: HostComm) -> list[Any]:
         self._check(comm, 0)
         for peer in range(comm.size):
-            comm.world[comm.rank, peer].put(data.copy())
+            comm.world[comm.rank, peer].put(data)
         return [comm.world[peer, comm.rank].get(timeout=WAIT) for peer in range(comm.size)]
 
     def all_gather(self, x: int, y: int, count: int, datatype: int, comm: HostComm, stream: int) -> None:
         nbytes = count * _DTYPES[datatype].itemsize
-        _bytes(y, nbytes * comm.size)[:] = np.concatenate(self._all(_bytes(x, nbytes), comm))
+        self.write(y, np.concatenate(self._all(self.read(x, nbytes, stream), comm)), stream)
 
     def broadcast(self, x: int, y: int, count: int, datatype: int, root: int, comm: HostComm, stream: int) -> None:
         nbytes = count * _DTYPES[datatype].itemsize
-        _bytes(y, nbytes)[:] = self._all(_bytes(x, nbytes), comm)[root]
+        self.write(y, self._all(self.read(x, nbytes, stream), comm)[root], stream)
 
-    def _reduced(self, x: int, count: int, datatype: int, op: int, comm: HostComm) -> Any:
+    def _reduced(self, x: int, count: int, datatype: int, op: int, comm: HostComm, stream: int) -> Any:
         dtype = _DTYPES[datatype]
-        parts = [one.view(dtype) for one in self._all(_bytes(x, count * dtype.itemsize), comm)]
+        parts = [one.view(dtype) for one in self._all(self.read(x, count * dtype.itemsize, stream), comm)]
         made = parts[0]
         for part in parts[1:]:
             made = (_COMBINE[0 if op == OPS["mean"] else op](made, part)).astype(dtype)
         return (made / dtype.type(comm.size)).astype(dtype) if op == OPS["mean"] else made
 
     def all_reduce(self, x: int, y: int, count: int, datatype: int, op: int, comm: HostComm, stream: int) -> None:
-        made = self._reduced(x, count, datatype, op, comm)
-        _bytes(y, made.nbytes)[:] = made.view(np.uint8)
+        made = self._reduced(x, count, datatype, op, comm, stream)
+        self.write(y, made, stream)
 
     def reduce_scatter(self, x: int, y: int, count: int, datatype: int, op: int, comm: HostComm, stream: int) -> None:
-        made = self._reduced(x, count * comm.size, datatype, op, comm)[comm.rank * count : (comm.rank + 1) * count]
-        _bytes(y, made.nbytes)[:] = made.view(np.uint8)
+        made = self._reduced(x, count * comm.size, datatype, op, comm, stream)[
+            comm.rank * count : (comm.rank + 1) * count
+        ]
+        self.write(y, made, stream)
 
     def reduce(
         self, x: int, y: int, count: int, datatype: int, op: int, root: int, comm: HostComm, stream: int
     ) -> None:  # fmt: skip
-        made = self._reduced(x, count, datatype, op, comm)
+        made = self._reduced(x, count, datatype, op, comm, stream)
         if comm.rank == root:
-            _bytes(y, made.nbytes)[:] = made.view(np.uint8)
+            self.write(y, made, stream)
