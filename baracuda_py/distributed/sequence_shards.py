@@ -51,7 +51,10 @@ def gather_sequence(
     x: Array, comm: Any, *, axis: int = 2, layout: str = "zigzag", out: Any = None, stream: Any = None,
     preference: Any = None,
 ) -> Any:  # fmt: skip
-    """The whole sequence on every rank, of which x is this rank's shard: `shard_sequence` undone by an all_gather."""
+    """The whole sequence on every rank, of which x is this rank's shard: `shard_sequence` undone by an all_gather.
+
+    The gradient is, of this rank's positions, the sum of all ranks' dy.
+    """
     at, length, blocks = _chunks(x, comm, axis, layout, 1)
     options = {"stream": stream, "preference": preference}
     if comm.size == 1:

@@ -112,6 +112,31 @@ def test_three_ranks_one_key_head_and_positions_that_see_nothing_of_a_block() ->
             np.testing.assert_allclose(got, want, rtol=1e-11, atol=1e-12, err_msg=name)
 
 
+@pytest.mark.parametrize("layout", ["zigzag", "contiguous"])
+def test_shards_put_together_and_their_gradients(layout: str) -> None:
+    torch = pytest.importorskip("torch")
+    x = np.random.default_rng(0).standard_normal((3, 12))
+
+    def work(comm: Any) -> Any:
+        whole = torch.tensor(x, requires_grad=True)
+        own = bc.distributed.shard_sequence(whole, comm, axis=-1, layout=layout)
+        out = torch.empty_like(whole)
+        made = bc.distributed.gather_sequence(own, comm, axis=1, layout=layout)
+        with torch.no_grad():
+            assert bc.distributed.gather_sequence(own, comm, axis=1, layout=layout, out=out) is out
+        assert torch.equal(made, whole) and torch.equal(out, whole)
+        (made * torch.tensor(x) * (comm.rank + 1)).sum().backward()
+        return whole.grad.numpy()
+
+    for size in (1, 2, 3):
+        found = run_ranks(work, size)
+        np.testing.assert_allclose(sum(found), x * sum(range(1, size + 1)))
+        assert all((one == 0).sum() >= x.size - x.size // size for one in found)
+    for words, axis in (("axis must be", 2), ("multiple of the 2 ranks", 0)):
+        with pytest.raises(InvalidProblemError, match=words):
+            run_ranks(lambda comm, at=axis: bc.distributed.shard_sequence(x, comm, axis=at), 2)
+
+
 def test_sinks() -> None:
     x, sinks = draw(16), np.random.default_rng(3).standard_normal(4)
     facts: dict[str, Any] = {"is_causal": True, "window_left": 5, "sinks": sinks}
