@@ -19,7 +19,7 @@ from ..ops.attention.decoding.cascade_attention import cascade_attention
 from ..ops.attention.dense.flash_sdpa import flash_sdpa
 from ..ops.attention.layouts import shape_of
 from ..ops.elementwise.cast import cast
-from ..ops.layout.creation import full, zeros
+from ..ops.layout.creation import empty, full, zeros
 from ..ops.layout.moves import copy
 from .ring import Options, checked_outs, ring_of, rows_of, stepped, wide
 from .ring_gradient import ring_gradients
@@ -102,8 +102,8 @@ def _ring_attention(
     if len(states) == 1 and to_y is to_lse is None:
         return _rounded(states[0].y, q, None, options), states[0].lse
     with beside(q, stream):
-        y = zeros((*lead, shape_of(v, "v")[3]), kind, like=q) if to_y is None else to_y
-        lse = zeros(lead, kind.acc, like=q) if to_lse is None else to_lse
+        y = empty((*lead, shape_of(v, "v")[3]), kind, like=q) if to_y is None else to_y
+        lse = empty(lead, kind.acc, like=q) if to_lse is None else to_lse
     for place, state in enumerate(states):
         _rounded(state.y, q, rows_of(y, cuts.rows(place), "y"), options)
         copy(state.lse, out=rows_of(lse, cuts.rows(place), "lse"), **options)

@@ -64,7 +64,8 @@ def ring_gradients(
                     if piece is not None:
                         once = sinks if own[at] == key else None  # where the forward had them
                         dq, pair, dsink = _gradients(queries[at], block, once, piece, ring, options)
-                        dsinks = dsink if dsinks is None else dsinks if dsink is None else add(dsinks, dsink, **options)
+                        if dsink is not None:
+                            dsinks = dsink if dsinks is None else add(dsinks, dsink, **options)
                     dqs[at].add(key, dq)
                     of_chunk.add(n, pair)
                 if of_chunk.total is not None:
@@ -91,7 +92,7 @@ def _queries(ring: Ring, q: Any, y: Any, dy: Any, options: Options) -> list[Quer
     """The blocks of this rank's queries."""
     (made, lse), (slope, dlse) = y, dy
     if slope is None:
-        with beside(made):
+        with beside(made, options["stream"]):
             slope = zeros(read(made, "y").shape, read(made, "y").element, like=made)
     elif read(slope, "dy").strides[-1] != 1:
         slope = copy(slope, **options)  # as of a sum, whose gradient is one number everywhere
