@@ -77,6 +77,12 @@ def _in_threads(function: Callable[..., Any], size: int, args: tuple[Any, ...], 
 
 
 def _in_processes(function: Callable[..., Any], size: int, args: tuple[Any, ...], timeout: float) -> list[Any]:
+    try:
+        pickle.dumps(function)
+    except Exception as error:
+        raise InvalidProblemError(
+            f"function must be one that a new process can import ({error}); define it in a module, or take threads"
+        ) from None
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="baracuda_py_") as directory:
         ends, processes = [], []
