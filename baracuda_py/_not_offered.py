@@ -99,13 +99,8 @@ NOT_OFFERED: dict[str, Row] = {
     "batch_isend_irecv": Row("torch.distributed", _RANKS, "call `distributed.send_receive` or `distributed.permute`"),
     "init_process_group": Row("torch.distributed", _RANKS, "call `distributed.communicator`"),
     "stop_gradient": Row("jax.lax", _TRANSFORM, "call `jax.lax.stop_gradient` or a tensor's `torch.Tensor.detach`"),
-    **_rows(
-        "jax.lax",
-        "all_gather all_to_all psum pmax pmin pmean ppermute pshuffle psend precv pswapaxes psum_scatter "
-        "ragged_all_to_all",
-        "an axis of a mesh has a name within JAX's own traces alone",
-        "call `jax.lax.{0}`, between functions of `jax`",
-    ),
+    "psend": Row("jax.lax", _RANKS, "call `distributed.send`, or `jax.lax.psend` in `jax.shard_map`"),
+    "precv": Row("jax.lax", _RANKS, "call `distributed.receive`, or `jax.lax.precv` in `jax.shard_map`"),
     "ragged_dot_general": Row(
         "jax.lax", "its modes have names of their own",
         "call `ragged_dot` for rows in groups, `grouped_inner_gemm` for terms in groups, `matmul` for a batch",

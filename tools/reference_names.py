@@ -63,12 +63,13 @@ ELSEWHERE = {
     **dict.fromkeys(
         _plans("SsdChunkScan SsdChunkScanBackward"), "`mamba2_ssd`, around `LinearAttentionPlan` and its backward"
     ),
+    "RingAttentionPlan": "ring_attention of `distributed`, around `FlashSdpaPlan` and its backward",
     "UniquePlan": "`unique`, of `SortPlan` and `UniqueConsecutivePlan`",
 }
 
 _ABSENT = {
     "hyper-connections": "HyperConnection",
-    "more than one GPU": "RingAttention DistributedAdamStep ColumnParallelLinear RowParallelLinear",
+    "more than one GPU": "DistributedAdamStep ColumnParallelLinear RowParallelLinear",
     "linear algebra": "BatchedOrmqr BatchedOrmqrWy",
     "optimizers": "LambStep SgdStep",
 }  # fmt: skip

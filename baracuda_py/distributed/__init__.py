@@ -19,6 +19,8 @@ from .collectives import reduce_scatter as reduce_scatter
 from .collectives import send as send
 from .collectives import send_receive as send_receive
 from .communicator import Communicator as Communicator
+from .context_recurrence import context_linear_attention as context_linear_attention
+from .context_recurrence import context_selective_scan as context_selective_scan
 from .descriptors import AllGatherDescriptor as AllGatherDescriptor
 from .descriptors import AllReduceDescriptor as AllReduceDescriptor
 from .descriptors import AllToAllDescriptor as AllToAllDescriptor
@@ -34,6 +36,10 @@ from .errors import DistributedError as DistributedError
 from .errors import MismatchError as MismatchError
 from .errors import RankLostError as RankLostError
 from .errors import TimedOutError as TimedOutError
+from .expert_parallel import ExpertRoute as ExpertRoute
+from .expert_parallel import expert_combine as expert_combine
+from .expert_parallel import expert_dispatch as expert_dispatch
+from .expert_parallel import expert_parallel_moe as expert_parallel_moe
 from .launch import run_ranks as run_ranks
 from .plan import AllGatherPlan as AllGatherPlan
 from .plan import AllReducePlan as AllReducePlan
@@ -45,4 +51,10 @@ from .plan import PermutePlan as PermutePlan
 from .plan import ReducePlan as ReducePlan
 from .plan import ReduceScatterPlan as ReduceScatterPlan
 from .plan import SendReceivePlan as SendReceivePlan
+from .ring_attention import ring_attention as ring_attention
+from .ring_gradient import ring_attention_backward as ring_attention_backward
+from .sequence_shards import gather_sequence as gather_sequence
+from .sequence_shards import previous_positions as previous_positions
+from .sequence_shards import shard_sequence as shard_sequence
+from .ulysses import ulysses_attention as ulysses_attention
 from .world import communicator as communicator
