@@ -6,6 +6,7 @@ def step(comm):
 bc.distributed.run_ranks(step, 4)  # four threads; each returns [6, 6, 6]
 """
 
+from .buckets import all_reduce_gradients as all_reduce_gradients
 from .collectives import all_gather as all_gather
 from .collectives import all_reduce as all_reduce
 from .collectives import all_to_all as all_to_all
@@ -26,3 +27,17 @@ from .errors import MismatchError as MismatchError
 from .errors import RankLostError as RankLostError
 from .errors import TimedOutError as TimedOutError
 from .launch import run_ranks as run_ranks
+from .linear import column_parallel_linear as column_parallel_linear
+from .linear import column_parallel_linear_backward as column_parallel_linear_backward
+from .linear import row_parallel_linear as row_parallel_linear
+from .linear import row_parallel_linear_backward as row_parallel_linear_backward
+from .linear_loss import vocab_parallel_linear_cross_entropy as vocab_parallel_linear_cross_entropy
+from .linear_loss import vocab_parallel_linear_cross_entropy_backward as vocab_parallel_linear_cross_entropy_backward
+from .shares import TreeSum as TreeSum
+from .vocabulary import vocab_parallel_cross_entropy as vocab_parallel_cross_entropy
+from .vocabulary import vocab_parallel_cross_entropy_backward as vocab_parallel_cross_entropy_backward
+from .vocabulary import vocab_parallel_embedding as vocab_parallel_embedding
+from .zero import distributed_adam_step as distributed_adam_step
+from .zero import zero_shard as zero_shard
+from .zero import zero_shard_size as zero_shard_size
+from .zero import zero_step as zero_step

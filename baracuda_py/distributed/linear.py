@@ -21,9 +21,7 @@ from ..ops.gemm.linear import linear
 from ..ops.gemm.matmul import matmul
 from ..ops.reduce.reduce import sum as summed  # type: ignore[attr-defined]
 from .collectives import all_gather, all_reduce, reduce_scatter
-from .shares import (
-    SLICES, as_rows, options, own_part, product_of_slices, refuse_traced, size_of, slice_bounds, wide,
-)  # fmt: skip
+from .shares import SLICES, as_rows, options, own_part, product_of_slices, refuse_traced, size_of, slice_bounds, wide
 
 
 def _checked(x: Any, weight: Any, bias: Any, names: tuple[str, str, str]) -> None:

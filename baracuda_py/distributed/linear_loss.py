@@ -14,7 +14,8 @@ from ..ops.elementwise.cast import cast
 from ..ops.layout.concat import concat, stack
 from ..ops.loss.linear_cross_entropy_backward import linear_cross_entropy_backward
 from ..ops.loss.linear_losses import linear_cross_entropy
-from ..ops.reduce.reduce import logsumexp, sum as summed  # type: ignore[attr-defined]
+from ..ops.reduce.reduce import logsumexp  # type: ignore[attr-defined]
+from ..ops.reduce.reduce import sum as summed
 from .collectives import all_gather, all_reduce
 from .shares import SLICES, TreeSum, as_rows, options, rank_of, refuse_traced, size_of, slice_bounds, wide
 from .vocabulary import Terms, formula

@@ -8,6 +8,7 @@ over the ranks is what is left of it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from ..core import Array
@@ -51,7 +52,7 @@ def slice_bounds(extent: int, comm: Any, slices: int) -> list[tuple[int, int]]:
         raise InvalidProblemError(f"slices must be a power of two for each of the {size} ranks, got {slices} for all")
     all_of = extent * size
     marks = [i * all_of // slices - rank * extent for i in range(rank * each, (rank + 1) * each + 1)]
-    return list(zip(marks[:-1], marks[1:], strict=True))
+    return list(pairwise(marks))
 
 
 def own_part(x: Array, comm: Any, name: str) -> Any:

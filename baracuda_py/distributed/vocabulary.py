@@ -20,10 +20,11 @@ from ..ops.elementwise.cast import cast
 from ..ops.embedding.embedding_backward import embedding_backward
 from ..ops.embedding.embedding_forms import vocab_parallel_embedding as rows_of_part
 from ..ops.indexing.mask_functions import take_along_axis
-from ..ops.layout.creation import arange
 from ..ops.layout.concat import stack
+from ..ops.layout.creation import arange
 from ..ops.loss.cross_entropy import REDUCTIONS, cross_entropy
-from ..ops.reduce.reduce import amax, sum as summed  # type: ignore[attr-defined]
+from ..ops.reduce.reduce import amax  # type: ignore[attr-defined]
+from ..ops.reduce.reduce import sum as summed
 from .collectives import all_gather, all_reduce, reduce_scatter
 from .shares import SLICES, as_rows, options, rank_of, refuse_traced, size_of, slice_bounds, wide, wide_sum
 

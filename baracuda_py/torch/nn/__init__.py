@@ -46,6 +46,13 @@ from .norm import (
     LayerNorm,
     RMSNorm,
 )  # fmt: skip
+from .parallel import (
+    ColumnParallelLinear,
+    RowParallelLinear,
+    VocabParallelCrossEntropyLoss,
+    VocabParallelEmbedding,
+    VocabParallelLinearCrossEntropyLoss,
+)
 from .pooling import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,
@@ -94,6 +101,7 @@ __all__ = [
     "BatchNorm2d",
     "BatchNorm3d",
     "CTCLoss",
+    "ColumnParallelLinear",
     "Conv1d",
     "Conv2d",
     "Conv3d",
@@ -155,6 +163,7 @@ __all__ = [
     "RWKV7Attention",
     "RecurrentCache",
     "RotaryEmbedding",
+    "RowParallelLinear",
     "ShortConvolution",
     "SmoothL1Loss",
     "SoftMarginLoss",
@@ -164,6 +173,9 @@ __all__ = [
     "Upsample",
     "UpsamplingBilinear2d",
     "UpsamplingNearest2d",
+    "VocabParallelCrossEntropyLoss",
+    "VocabParallelEmbedding",
+    "VocabParallelLinearCrossEntropyLoss",
     "convert_to_fp8",
     "fp8_pays",
 ]
