@@ -37,6 +37,7 @@ from .shares import TreeSum as TreeSum
 from .vocabulary import vocab_parallel_cross_entropy as vocab_parallel_cross_entropy
 from .vocabulary import vocab_parallel_cross_entropy_backward as vocab_parallel_cross_entropy_backward
 from .vocabulary import vocab_parallel_embedding as vocab_parallel_embedding
+from .world import communicator as communicator
 from .zero import distributed_adam_step as distributed_adam_step
 from .zero import zero_shard as zero_shard
 from .zero import zero_shard_size as zero_shard_size

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..calls.composed import composed
 from ..core.arrays import read
 from ..core.checked import shown
 from ..core.errors import InvalidProblemError
+from . import gradients
 from .communicator import Communicator
 from .descriptors import (
     AllGatherDescriptor,
@@ -38,6 +40,7 @@ def _options(out: Any, stream: Any, preference: Any) -> dict[str, Any]:
     return {"out": out, "stream": stream, "preference": preference}
 
 
+@composed(gradients.all_reduce, "x", reads=(), where=gradients.has_one)
 def all_reduce(
     x: Array, comm: Communicator, op: Any = "sum", *, out: Any = None, stream: Any = None, preference: Any = None
 ) -> Array:
@@ -52,6 +55,7 @@ def all_reduce(
     return _call(AllReduceDescriptor, x, comm, _options(out, stream, preference), op=op)
 
 
+@composed(gradients.reduce_scatter, "x", reads=(), where=gradients.has_one)
 def reduce_scatter(
     x: Array, comm: Communicator, op: Any = "sum", axis: int = 0, *,
     out: Any = None, stream: Any = None, preference: Any = None,
@@ -64,6 +68,7 @@ def reduce_scatter(
     return _call(ReduceScatterDescriptor, x, comm, _options(out, stream, preference), op=op, axis=axis)
 
 
+@composed(gradients.all_gather, "x", reads=(), where=gradients.has_one)
 def all_gather(
     x: Array, comm: Communicator, axis: int = 0, *, out: Any = None, stream: Any = None, preference: Any = None
 ) -> Array:
@@ -75,40 +80,45 @@ def all_gather(
     return _call(AllGatherDescriptor, x, comm, _options(out, stream, preference), axis=axis)
 
 
+@composed(gradients.broadcast, "x", reads=(), where=gradients.has_one)
 def broadcast(
     x: Array, comm: Communicator, root: int = 0, *, out: Any = None, stream: Any = None, preference: Any = None
 ) -> Array:
     """The x of rank `root`, on every rank; of the others' x only shape and element count.
 
-    Gradient: reduce to root (torch.distributed.broadcast, lax.pbroadcast).
+    Gradient: the sum of the ranks' dy on root, 0 on the others (torch.distributed.broadcast, lax.pbroadcast).
     """
     return _call(BroadcastDescriptor, x, comm, _options(out, stream, preference), root=root)
 
 
+@composed(gradients.none, "x", reads=(), where=gradients.refused("reduce"))
 def reduce(
     x: Array, comm: Communicator, op: Any = "sum", root: int = 0, *,
     out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Array | None:  # fmt: skip
     """The reduction of x over the ranks on rank `root`; None on the others, whose out= is left alone.
 
-    Order as in `all_reduce`. Gradient: broadcast from root, for sum and mean (torch.distributed.reduce).
+    Order as in `all_reduce` (torch.distributed.reduce). No gradient: ranks without a result have nothing to begin from;
+    `all_reduce` has one.
     """
     return _call(ReduceDescriptor, x, comm, _options(out, stream, preference), op=op, root=root)
 
 
+@composed(gradients.all_to_all, "x", reads=(), where=gradients.has_one)
 def all_to_all(
     x: Array, comm: Communicator, split_axis: int = 0, concat_axis: int = 0, *,
     out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Array:  # fmt: skip
     """Piece r of x along `split_axis` goes to rank r; y is what came, one rank after another along `concat_axis`.
 
-    x: `split_axis` a multiple of the ranks; y has it divided by them, and `concat_axis` multiplied. Gradient: all_to_all
-    with the axes swapped (torch.distributed.all_to_all_single, lax.all_to_all, tiled).
+    x: `split_axis` a multiple of the ranks; y has it divided by them, and `concat_axis` multiplied. Gradient:
+    all_to_all with the axes swapped (torch.distributed.all_to_all_single, lax.all_to_all, tiled).
     """
     facts = {"split_axis": split_axis, "concat_axis": concat_axis}
     return _call(AllToAllDescriptor, x, comm, _options(out, stream, preference), **facts)
 
 
+@composed(gradients.all_to_all_v, "x", reads=(), where=gradients.has_one)
 def all_to_all_v(
     x: Array, send_counts: Sequence[int], receive_counts: Sequence[int], comm: Communicator, *,
     out: Any = None, stream: Any = None, preference: Any = None,
@@ -124,6 +134,7 @@ def all_to_all_v(
     return _call(AllToAllVDescriptor, x, comm, _options(out, stream, preference), **facts)
 
 
+@composed(gradients.permute, "x", reads=(), where=gradients.has_one)
 def permute(
     x: Array, comm: Communicator, pairs: Sequence[tuple[int, int]], *,
     out: Any = None, stream: Any = None, preference: Any = None,
@@ -136,6 +147,7 @@ def permute(
     return _call(PermuteDescriptor, x, comm, _options(out, stream, preference), pairs=pairs)
 
 
+@composed(gradients.none, "x", reads=(), where=gradients.refused("send"))
 def send(x: Array, comm: Communicator, to: int, *, stream: Any = None, preference: Any = None) -> None:
     """x to rank `to`, which calls `receive`. Returns when x may be written again, which may be before it came.
 
@@ -144,6 +156,7 @@ def send(x: Array, comm: Communicator, to: int, *, stream: Any = None, preferenc
     return _call(SendReceiveDescriptor, x, comm, _options(None, stream, preference), to=to)
 
 
+@composed(gradients.none, "like", reads=(), where=gradients.refused("receive"))
 def receive(
     like: Array, comm: Communicator, source: int, *, out: Any = None, stream: Any = None, preference: Any = None
 ) -> Array:
@@ -155,14 +168,15 @@ def receive(
     return _call(SendReceiveDescriptor, like, comm, _options(out, stream, preference), source=source)
 
 
+@composed(gradients.none, "x", reads=(), where=gradients.refused("send_receive"))
 def send_receive(
     x: Array, comm: Communicator, to: int, source: int, *,
     out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Array:  # fmt: skip
     """x to rank `to`, and what rank `source` sends, of the same shape and element: one step of a ring.
 
-    out= may be x. Both at once, so that a ring of ranks does not wait in a circle (torch.distributed.batch_isend_irecv).
-    No gradient: `permute` has one.
+    out= may be x. Both at once, so that a ring of ranks does not wait in a circle. No gradient: `permute`
+    has one (torch.distributed.batch_isend_irecv).
     """
     return _call(SendReceiveDescriptor, x, comm, _options(out, stream, preference), to=to, source=source)
 

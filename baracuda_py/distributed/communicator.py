@@ -12,7 +12,7 @@ import numpy as np
 from ..core.checked import shown
 from ..core.errors import InvalidProblemError
 from .errors import AbortedError, DistributedError, MismatchError, RankLostError, TimedOutError
-from .transport import Transport
+from .transport import Transport, snapshot
 
 Call = dict[str, Any]
 """What a rank says of its call: every rank must say the same of all but `detail`."""
@@ -121,9 +121,11 @@ class Communicator:
                 raise
             name = call["collective"]
             raise TimedOutError(
-                f"{name}: rank {self.rank} waited {self.timeout:g} s for rank {source}; it makes no such call, or is slow"
+                f"{name}: rank {self.rank} waited {self.timeout:g} s for rank {source}, which makes no such call"
             ) from None
         except RankLostError as error:
+            if not str(error).startswith("rank "):
+                raise  # another rank has said it
             raise RankLostError(f"{call['collective']}: {error}") from None
 
     def exchange(
@@ -136,10 +138,11 @@ class Communicator:
         self.check()
         deadline = time.monotonic() + self.timeout
         said = {**call, "detail": detail}
-        pieces = pieces or (None,) * self.size
+        held = {id(piece): snapshot(piece) for piece in pieces}  # one piece may go to several
         try:
             for rank, member in enumerate(self._members):
-                self._transport.send(member, self._group, said, pieces[rank])
+                data = held[id(pieces[rank])] if pieces else None
+                self._transport.send(member, self._group, said, data)
             frames = [self._take(rank, call, deadline) for rank in range(self.size)]
             self._agree([frame.call for frame in frames])
         except DistributedError as error:
@@ -167,7 +170,7 @@ class Communicator:
     def sent(self, call: Call, to: int, data: np.ndarray) -> None:
         """One array to one rank; does not wait."""
         self.check()
-        self._transport.send(self._members[to], self._group, call, data)
+        self._transport.send(self._members[to], self._group, call, snapshot(data))
 
     def received(self, call: Call, source: int) -> np.ndarray:
         """The bytes that a rank sends, whose call must be the same but for its name."""

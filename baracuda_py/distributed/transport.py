@@ -13,7 +13,7 @@ from .mailbox import Frame, Mailbox
 class Transport:
     """Frames between the ranks of a world. Sending never waits; what comes is in the mailbox.
 
-    The bytes of a frame are the sender's until `send` returns: whoever keeps them copies them.
+    The bytes of a frame are nobody's to write any more (`snapshot`).
     """
 
     engine = ""
@@ -46,7 +46,7 @@ class ThreadTransport(Transport):
     peers: list[ThreadTransport]
 
     def send(self, to: int, group: str, call: Any, data: np.ndarray | None) -> None:
-        self.peers[to].mailbox.put(self.rank, Frame(group, call, snapshot(data)))
+        self.peers[to].mailbox.put(self.rank, Frame(group, call, data))
 
     def tell(self, to: int, group: str | None, error: DistributedError) -> None:
         self.peers[to].mailbox.fail(group, error)

@@ -1,0 +1,80 @@
+"""`communicator`: this process's place among those that were started with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..core.checked import shown, whole
+from ..core.errors import InvalidProblemError
+from .communicator import Communicator
+from .limits import seconds
+from .rendezvous import Directory, Master, meet
+from .sockets import ProcessTransport
+
+ENGINES = ("processes", "torch", "nccl")
+
+RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+SIZES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+
+
+def communicator(
+    source: Any = None, *, rank: int | None = None, size: int | None = None, engine: str | None = None,
+    timeout: float = 60.0,
+) -> Communicator:  # fmt: skip
+    """This process's communicator; every process of the job calls it.
+
+    source: None, the environment, as torchrun, srun and mpirun set it (RANK and WORLD_SIZE or their own names for
+    these; MASTER_ADDR and MASTER_PORT, where rank 0 listens; BARACUDA_DISTRIBUTED_KEY, a secret that ranks show each
+    other). A path: a directory of this machine through which its processes find each other, of `size` ranks of which
+    this is `rank`. A torch ProcessGroup: its ranks, and what carries its collectives. engine: "processes" (arrays of
+    the host over sockets), "torch", "nccl" (arrays of CUDA devices); None is the first, or for a ProcessGroup the
+    second. timeout: seconds to wait for the others here and in every call.
+    Raises `TimedOutError`, `MismatchError` or `RankLostError` on every rank where some did not come or differ.
+    """
+    limit = seconds(timeout)
+    if engine is not None and engine not in ENGINES:
+        raise InvalidProblemError(f"engine must be one of {', '.join(map(repr, ENGINES))} or None, got {shown(engine)}")
+    at: Directory | Master
+    if source is None:
+        own = _number("rank", rank, RANKS)
+        count = _number("size", size, SIZES)
+        at = _master() if count > 1 else Directory(Path())
+    elif isinstance(source, (str, os.PathLike)):
+        at = Directory(Path(source))
+        own, count = _number("rank", rank, ()), _number("size", size, ())
+    else:
+        raise InvalidProblemError(f"source must be None, a path or a torch ProcessGroup, got {shown(source)}")
+    if not 0 <= own < whole("size", count, 1):
+        raise InvalidProblemError(f"rank must be from 0 to {count - 1}, got {own}")
+    made = Communicator(ProcessTransport(own, count, meet(at, own, count, limit)), limit)
+    try:
+        made.exchange({"collective": "communicator"})  # all have found all
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def _number(name: str, given: int | None, variables: Sequence[str]) -> int:
+    """A rank or size: given, or of the first of the variables that is set."""
+    if given is not None:
+        return whole(name, given)
+    for variable in variables:
+        if text := os.environ.get(variable):
+            try:
+                return int(text)
+            except ValueError:
+                raise InvalidProblemError(f"{variable} must be an integer, got {text!r}") from None
+    tell = f", or set {variables[0]}" if variables else ""
+    raise InvalidProblemError(f"{name} is None; give it{tell}")
+
+
+def _master() -> Master:
+    host, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
+    if not host or not (port or "").isdigit():
+        raise InvalidProblemError("MASTER_ADDR and MASTER_PORT must say where rank 0 listens; or give a directory")
+    place = host, int(port or 0) + (os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True")  # torchrun holds the port
+    return Master(place, os.environ.get("BARACUDA_DISTRIBUTED_KEY", "").encode() or b"baracuda_py")
