@@ -32,10 +32,8 @@ from .linear import column_parallel_linear_backward as column_parallel_linear_ba
 from .linear import row_parallel_linear as row_parallel_linear
 from .linear import row_parallel_linear_backward as row_parallel_linear_backward
 from .linear_loss import vocab_parallel_linear_cross_entropy as vocab_parallel_linear_cross_entropy
-from .linear_loss import vocab_parallel_linear_cross_entropy_backward as vocab_parallel_linear_cross_entropy_backward
 from .shares import TreeSum as TreeSum
 from .vocabulary import vocab_parallel_cross_entropy as vocab_parallel_cross_entropy
-from .vocabulary import vocab_parallel_cross_entropy_backward as vocab_parallel_cross_entropy_backward
 from .vocabulary import vocab_parallel_embedding as vocab_parallel_embedding
 from .world import communicator as communicator
 from .zero import distributed_adam_step as distributed_adam_step

@@ -21,7 +21,18 @@ from ..ops.gemm.linear import linear
 from ..ops.gemm.matmul import matmul
 from ..ops.reduce.reduce import sum as summed  # type: ignore[attr-defined]
 from .collectives import all_gather, all_reduce, reduce_scatter
-from .shares import SLICES, as_rows, options, own_part, product_of_slices, refuse_traced, size_of, slice_bounds, wide
+from .shares import (
+    SLICES,
+    as_rows,
+    once,
+    options,
+    own_part,
+    product_of_slices,
+    refuse_traced,
+    size_of,
+    slice_bounds,
+    wide,
+)
 
 
 def _checked(x: Any, weight: Any, bias: Any, names: tuple[str, str, str]) -> None:
@@ -104,7 +115,7 @@ def _in_element(x: Any, like: Any, stream: Any) -> Any:
 
 def _column_back(dy: Any, **given: Any) -> Any:
     wanted = {"return_dx": may_grow(given["x"]), "return_dweight": may_grow(given["weight_shard"])}
-    return column_parallel_linear_backward(dy, **{n: v for n, v in given.items() if n != "out"}, **wanted)
+    return column_parallel_linear_backward(dy, **once(dy, given), **wanted)
 
 
 @composed(_column_back, "x", "weight_shard", "bias_shard", reads=("x", "weight_shard"))
@@ -160,7 +171,7 @@ def row_parallel_linear_backward(
 
 def _row_back(dy: Any, **given: Any) -> Any:
     wanted = {"return_dx": may_grow(given["x_shard"]), "return_dweight": may_grow(given["weight_shard"])}
-    return row_parallel_linear_backward(dy, **{n: v for n, v in given.items() if n != "out"}, **wanted)
+    return row_parallel_linear_backward(dy, **once(dy, given), **wanted)
 
 
 @composed(_row_back, "x_shard", "weight_shard", "bias", reads=("x_shard", "weight_shard"))

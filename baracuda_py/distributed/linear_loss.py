@@ -9,7 +9,7 @@ from ..core import Array
 from ..core.arrays import read
 from ..core.checked import truth
 from ..core.errors import InvalidProblemError
-from ..core.views import shape_of
+from ..core.views import constant, shape_of
 from ..ops.elementwise.cast import cast
 from ..ops.layout.concat import concat, stack
 from ..ops.loss.linear_cross_entropy_backward import linear_cross_entropy_backward
@@ -17,14 +17,13 @@ from ..ops.loss.linear_losses import linear_cross_entropy
 from ..ops.reduce.reduce import logsumexp  # type: ignore[attr-defined]
 from ..ops.reduce.reduce import sum as summed
 from .collectives import all_gather, all_reduce
-from .shares import SLICES, TreeSum, as_rows, options, rank_of, refuse_traced, size_of, slice_bounds, wide
-from .vocabulary import Terms, formula
+from .shares import SLICES, TreeSum, as_rows, once, options, rank_of, refuse_traced, size_of, slice_bounds, wide
+from .vocabulary import Terms, formula, upstream
 
 
 def _back(slopes: Any, y: Any, **given: Any) -> Any:
     wanted = {"return_dx": may_grow(given["x"]), "return_dweight": may_grow(given["weight_shard"])}
-    given = {n: v for n, v in given.items() if n != "out"} | wanted
-    return vocab_parallel_linear_cross_entropy_backward(*slopes[:2], *y[1:], **given)
+    return _slopes(*slopes[:2], *y[1:], **once(slopes, given), **wanted, stream=None)
 
 
 @composed(_back, "x", "weight_shard", "bias_shard", result=True)
@@ -68,7 +67,8 @@ def _loss(
 def vocab_parallel_linear_cross_entropy(
     x: Array, weight_shard: Array, targets: Array, bias_shard: Array | None = None, comm: Any = None, *,
     ignore_index: int = -100, z_loss: float = 0.0, softcap: float = 0.0, reduction: str = "mean",
-    slices: int = SLICES, chunk: int = 0, return_lse: bool = False, out: Any = None, stream: Any = None,
+    slices: int = SLICES, chunk: int = 0, return_lse: bool = False, return_dx: bool = False,
+    return_dweight: bool = False, return_dbias: bool = False, out: Any = None, stream: Any = None,
     preference: Any = None,
 ) -> Any:  # fmt: skip
     """`bc.linear_cross_entropy` of a weight of which every rank has some rows: the logits are never in memory.
@@ -81,20 +81,30 @@ def vocab_parallel_linear_cross_entropy(
     Loss and lse [*] (return_lse) are float32 (float64 of float64) and the same on every rank. Ranks exchange two
     numbers a row and slice. Gradients: dx, summed over slices and ranks in one binary tree of float32, and those of
     this rank's rows of weight and bias; bits do not depend on the number of ranks. Every slice's logits are made again
-    for it. label_smoothing is not offered: `vocab_parallel_cross_entropy` of the logits has it.
+    for it. return_dx, return_dweight, return_dbias: the gradients for an upstream gradient of 1, too. out= is the loss.
+    label_smoothing is not offered: `vocab_parallel_cross_entropy` of the logits has it.
     """
-    made = _loss(
-        x, weight_shard, targets, bias_shard, comm, ignore_index, z_loss, softcap, reduction, slices, chunk, out,
-        stream, preference,
-    )  # fmt: skip
-    return made[:2] if truth("return_lse", return_lse) else made[0]
+    flags = {"lse": return_lse, "dx": return_dx, "dweight": return_dweight, "dbias": return_dbias}
+    flags = {name: truth(f"return_{name}", flag) for name, flag in flags.items()}
+    options = (ignore_index, z_loss, softcap, reduction, slices, chunk)
+    loss, lse, parts = _loss(x, weight_shard, targets, bias_shard, comm, *options, out, stream, preference)
+    made = [loss, *([lse] if return_lse else [])]
+    if return_dx or return_dweight or (return_dbias and bias_shard is not None):
+        operands = [
+            None if one is None else constant(one) for one in (lse, parts, x, weight_shard, targets, bias_shard)
+        ]
+        slopes = _slopes(
+            upstream(constant(loss), stream), None, *operands, comm, *options, stream, preference, return_dx,
+            return_dweight,
+        )  # fmt: skip
+        made += [one for one, on in zip(slopes, (return_dx, return_dweight, return_dbias), strict=True) if on]
+    return made[0] if len(made) == 1 else tuple(one for one in made if one is not None)
 
 
-def vocab_parallel_linear_cross_entropy_backward(
-    dloss: Array | None, dlse: Array | None, lse: Array, parts: Array, x: Array, weight_shard: Array, targets: Array,
-    bias_shard: Array | None = None, comm: Any = None, *, ignore_index: int = -100, z_loss: float = 0.0,
-    softcap: float = 0.0, reduction: str = "mean", slices: int = SLICES, chunk: int = 0, return_dx: bool = True,
-    return_dweight: bool = True, stream: Any = None, preference: Any = None,
+def _slopes(
+    dloss: Any, dlse: Any, lse: Any, parts: Any, x: Any, weight_shard: Any, targets: Any, bias_shard: Any, comm: Any,
+    ignore_index: int, z_loss: float, softcap: float, reduction: str, slices: int, chunk: int, stream: Any,
+    preference: Any, return_dx: bool, return_dweight: bool,
 ) -> Any:  # fmt: skip
     """(dx, dweight_shard, dbias_shard), those not wanted, or of no bias, None. lse: [*]; parts: [this rank's slices,
     rows], each slice's own lse."""

@@ -87,6 +87,14 @@ def refuse_traced(*arrays: Any) -> None:
         )
 
 
+def once(slopes: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """A call's operands for its gradient, which is not differentiated again: ranks would have to add their parts."""
+    each = slopes if isinstance(slopes, tuple) else (slopes,)
+    if any(recorded(one) and not one.is_meta for one in (*each, *given.values())):  # those of meta are not read
+        raise UnsupportedError("gradients of layers of several ranks are not differentiated again")
+    return {name: value for name, value in given.items() if name != "out"}
+
+
 class TreeSum:
     """Adds arrays, as they come, in one binary tree: ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)), and so on.
 

@@ -14,19 +14,19 @@ from ..core.arrays import read
 from ..core.checked import real, shown, truth, whole
 from ..core.errors import InvalidProblemError
 from ..core.outputs import beside
-from ..core.views import shape_of
+from ..core.views import constant, shape_of
 from ..expressions.elementwise import elementwise
 from ..ops.elementwise.cast import cast
 from ..ops.embedding.embedding_backward import embedding_backward
 from ..ops.embedding.embedding_forms import vocab_parallel_embedding as rows_of_part
 from ..ops.indexing.mask_functions import take_along_axis
 from ..ops.layout.concat import stack
-from ..ops.layout.creation import arange
+from ..ops.layout.creation import arange, ones_like
 from ..ops.loss.cross_entropy import REDUCTIONS, cross_entropy
 from ..ops.reduce.reduce import amax  # type: ignore[attr-defined]
 from ..ops.reduce.reduce import sum as summed
 from .collectives import all_gather, all_reduce, reduce_scatter
-from .shares import SLICES, as_rows, options, rank_of, refuse_traced, size_of, slice_bounds, wide, wide_sum
+from .shares import SLICES, as_rows, once, options, rank_of, refuse_traced, size_of, slice_bounds, wide, wide_sum
 
 
 @cache
@@ -42,6 +42,7 @@ def own_rows(indices: Any, rows: int, comm: Any, stream: Any) -> Any:
 
 
 def _embedding_back(dy: Any, **given: Any) -> Any:
+    once(dy, given)
     weight, comm, stream = given["weight_shard"], given["comm"], given.get("stream")
     if given["sequence_parallel"] and size_of(comm) > 1:
         dy = all_gather(dy, comm, axis=0, stream=stream, preference=given["preference"])
@@ -148,7 +149,8 @@ def _stats(
 
 
 def _loss_back(slopes: Any, y: Any, **given: Any) -> Any:
-    return vocab_parallel_cross_entropy_backward(*slopes[:2], *y[1:], **{n: v for n, v in given.items() if n != "out"})
+    given = once(slopes, given)
+    return _slope(*slopes[:2], *y[1:], **{n: v for n, v in given.items() if n != "preference"}, stream=None)
 
 
 @composed(_loss_back, "logits_shard", result=True)
@@ -188,8 +190,8 @@ def _loss(
 
 def vocab_parallel_cross_entropy(
     logits_shard: Array, targets: Array, comm: Any = None, *, ignore_index: int = -100, label_smoothing: float = 0.0,
-    z_loss: float = 0.0, reduction: str = "mean", slices: int = SLICES, return_lse: bool = False, out: Any = None,
-    stream: Any = None, preference: Any = None,
+    z_loss: float = 0.0, reduction: str = "mean", slices: int = SLICES, return_lse: bool = False,
+    return_dlogits: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """`bc.cross_entropy` of logits of which every rank has some classes (Megatron's vocab_parallel_cross_entropy).
 
@@ -200,19 +202,29 @@ def vocab_parallel_cross_entropy(
 
     The loss, and lse [*] with return_lse, are float32 (float64 of float64) and the same on every rank. Ranks exchange
     three or four numbers a row and slice, once: each slice's maximum, Σ exp and sum, and the target's logit; sums over
-    slices are each rank's own, so that bits do not depend on the number of ranks. The gradient of logits_shard
-    exchanges nothing. Errors: InvalidProblemError for shapes, options and slices that do not fit.
+    slices are each rank's own, so that bits do not depend on the number of ranks. The gradient of logits_shard, by
+    torch's autograd or, for an upstream gradient of 1, with return_dlogits, exchanges nothing. out= is the loss.
+    Errors: InvalidProblemError for shapes, options and slices that do not fit.
     """
-    made = _loss(
-        logits_shard, targets, comm, ignore_index, label_smoothing, z_loss, reduction, slices, out, stream, preference
-    )
-    return made[:2] if truth("return_lse", return_lse) else made[0]
+    options = (ignore_index, label_smoothing, z_loss, reduction, slices)
+    flags = truth("return_lse", return_lse), truth("return_dlogits", return_dlogits)
+    loss, lse, stats = _loss(logits_shard, targets, comm, *options, out, stream, preference)
+    made = [loss, *([lse] if flags[0] else [])]
+    if flags[1]:
+        operands = [constant(one) for one in (lse, stats, logits_shard, targets)]
+        made.append(_slope(upstream(constant(loss), stream), None, *operands, comm, *options, stream))
+    return made[0] if len(made) == 1 else tuple(made)
 
 
-def vocab_parallel_cross_entropy_backward(
-    dloss: Array | None, dlse: Array | None, lse: Array, stats: Array, logits_shard: Array, targets: Array,
-    comm: Any = None, *, ignore_index: int = -100, label_smoothing: float = 0.0, z_loss: float = 0.0,
-    reduction: str = "mean", slices: int = SLICES, stream: Any = None, preference: Any = None,
+def upstream(loss: Any, stream: Any) -> Any:
+    """The upstream gradient 1 of a loss, or of the losses of all rows."""
+    with beside(loss, stream):
+        return ones_like(loss)
+
+
+def _slope(
+    dloss: Any, dlse: Any, lse: Any, stats: Any, logits_shard: Any, targets: Any, comm: Any, ignore_index: int,
+    label_smoothing: float, z_loss: float, reduction: str, slices: int, stream: Any,
 ) -> Any:  # fmt: skip
     """The gradient of logits_shard, in its element. stats: [2, rows], each row's maximum and Σ exp of all ranks."""
     shape = shape_of(logits_shard, "logits_shard")
@@ -220,24 +232,25 @@ def vocab_parallel_cross_entropy_backward(
     terms = Terms(classes * size_of(comm), ignore_index, label_smoothing, z_loss, reduction, stream)
     logits, _ = as_rows(logits_shard, "logits_shard")
     valid = terms.valid(targets.reshape((rows,)))
-    with beside(logits, stream):
-        numbers = arange(classes, element="int64", like=logits)
-    arrays = {"l": logits, "c": numbers, "top": stats[0].reshape((rows, 1)), "total": stats[1].reshape((rows, 1))}
-    arrays["i"] = own_rows(targets, classes, comm, stream).reshape((rows, 1))
-    facts, pull, hit, live = {}, "0.0", "0.0", "False"
+    arrays = {"l": logits, "top": stats[0].reshape((rows, 1)), "total": stats[1].reshape((rows, 1))}
+    facts: dict[str, Any] = {}
+    pull, hit = "0.0", ""
     if dloss is not None:
+        with beside(logits, stream):
+            arrays["c"] = arange(classes, element="int64", like=logits)
+        arrays["i"] = own_rows(targets, classes, comm, stream).reshape((rows, 1))
         up = terms.slopes(dloss if reduction != "none" else dloss.reshape((rows,)), valid)
-        arrays |= {"up": up.reshape((rows, 1)), "v": valid.reshape((rows, 1))}
-        pull, hit = "up", "up * ((1 - eps if c == i else 0.0) + share)"
-        live = "v > 0"
-        facts = {"eps": terms.eps, "share": terms.eps / terms.classes}
+        arrays["up"] = up.reshape((rows, 1))
+        facts |= {"eps": terms.eps, "share": terms.eps / terms.classes}
+        pull, hit = "up", " - up * ((1 - eps if c == i else 0.0) + share)"
         if terms.zeta:
             arrays["lse"], facts["zeta"] = lse.reshape((rows, 1)), terms.zeta
             pull = "up * (1 + 2 * zeta * lse)"
     if dlse is not None:
         arrays["dlse"] = dlse.reshape((rows, 1))
-        pull, live = f"{pull} + dlse", "True"
-    kind = str(read(logits, "logits_shard").element)
-    slope = f"{kind}(exp(l - top) / total * ({pull}) - {hit} if {live} else 0.0)"
-    used = {n: a for n, a in arrays.items() if n not in ("c", "i") or "c ==" in slope}
-    return formula(slope)(**used, **facts, stream=stream).reshape(shape)
+        pull = f"{pull} + dlse"
+    kind, slope = str(read(logits, "logits_shard").element), f"exp(l - top) / total * ({pull}){hit}"
+    if dlse is None:  # a row that is left out has the gradient 0, whatever its logits are
+        arrays["v"] = valid.reshape((rows, 1))
+        slope = f"{slope} if v > 0 else 0.0"
+    return formula(f"{kind}({slope})")(**arrays, **facts, stream=stream).reshape(shape)

@@ -54,7 +54,7 @@ def same(ranks: list[Any]) -> Any:
 @pytest.mark.parametrize("reduction", ("mean", "sum", "none"))
 @pytest.mark.parametrize("element", ELEMENTS, ids=lambda one: np.dtype(one).name)
 def test_cross_entropy(element: Any, reduction: str) -> None:
-    *_, logits, targets, rise = problem(element)
+    *_, logits, targets, _ = problem(element)
     for given in ({}, LOSS):
         alone = None
         for size in SIZES:
@@ -114,9 +114,7 @@ def test_embedding() -> None:
     for size in SIZES:
         made = D.run_ranks(lambda c: D.vocab_parallel_embedding(targets, part(weight, c, 0), c), size)
         assert np.array_equal(same(made), want.astype(weight.dtype))
-    made = D.run_ranks(
-        lambda c: D.vocab_parallel_embedding(targets, part(weight, c, 0), c, sequence_parallel=True), 4
-    )
+    made = D.run_ranks(lambda c: D.vocab_parallel_embedding(targets, part(weight, c, 0), c, sequence_parallel=True), 4)
     assert np.array_equal(np.concatenate(made), want.astype(weight.dtype))
 
 
@@ -140,3 +138,27 @@ def test_linear_cross_entropy(element: Any) -> None:
         capped = cap * np.tanh(logits / cap) if cap else logits
         for one, two in zip(alone or (), dense(capped, targets, reduction, 0.0, 0.02), strict=True):
             np.testing.assert_allclose(one, two, rtol=2e-2 if element is ml_dtypes.bfloat16 else 5e-6, atol=1e-5)
+
+
+def test_gradients_with_the_loss_are_those_of_autograd() -> None:
+    torch = pytest.importorskip("torch")
+    x, weight, bias, logits, targets, _ = problem(np.float32)
+    for reduction in ("mean", "none"):
+        given = {"reduction": reduction, "z_loss": 0.02}
+        z = torch.from_numpy(logits).clone().requires_grad_()
+        _, dlogits = D.vocab_parallel_cross_entropy(logits, targets, return_dlogits=True, **given)
+        D.vocab_parallel_cross_entropy(z, torch.from_numpy(targets), **given).sum().backward()
+        assert dlogits.tobytes() == z.grad.numpy().tobytes()
+        two = D.vocab_parallel_cross_entropy(z, torch.from_numpy(targets), return_dlogits=True, **given)
+        assert torch.equal(two[1], z.grad) and two[0].requires_grad and not two[1].requires_grad
+        made = D.vocab_parallel_linear_cross_entropy(
+            x, weight, targets, bias, return_lse=True, return_dx=True, return_dweight=True, return_dbias=True, **given
+        )
+        tensors = [torch.from_numpy(one).clone().requires_grad_() for one in (x, weight, bias)]
+        D.vocab_parallel_linear_cross_entropy(
+            tensors[0], tensors[1], torch.from_numpy(targets), tensors[2], **given
+        ).sum().backward()
+        assert made[0].tobytes() == D.vocab_parallel_linear_cross_entropy(x, weight, targets, bias, **given).tobytes()
+        for one, tensor in zip(made[2:], tensors, strict=True):
+            assert one.tobytes() == tensor.grad.numpy().tobytes()
+        assert len(D.vocab_parallel_linear_cross_entropy(x, weight, targets, return_dx=True, return_dbias=True)) == 2
