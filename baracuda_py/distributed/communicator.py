@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,13 +33,26 @@ class Communicator:
         self._members = tuple(range(transport.size) if members is None else members)
         self._timeout, self._splits, self._error, self._closed = timeout, 0, None, False
         self._error: DistributedError | None
+        self._link: Any = None
+        self._linking: Callable[[Communicator], Any] | None = None
+        self.agreed: set[str] = set()  # calls on a device that all ranks have made alike
         self._pid = os.getpid()
         self.rank, self.size = self._members.index(transport.rank), len(self._members)
 
     @property
     def engine(self) -> str:
         """What carries the exchange: threads, processes, torch, nccl."""
-        return self._transport.engine
+        return self._transport.engine if self._link is None else "nccl"
+
+    @property
+    def device(self) -> int | None:
+        """The CUDA device that this rank's arrays are on; None where they are of the host."""
+        return None if self._link is None else self._link.device.ordinal
+
+    @property
+    def link(self) -> Any:
+        """This rank of NCCL's communicator."""
+        return self._link
 
     @property
     def timeout(self) -> float:
@@ -71,6 +84,9 @@ class Communicator:
         """Leave: others that wait for this rank from now on raise `RankLostError`. What was split off ends with it."""
         if not self._closed:
             self._closed = True
+            if self._link is not None and self._pid == os.getpid():
+                self._transport.mailbox.watchers.remove(self._link.abort)
+                self._link.close()
             if self._group == "0" and self._pid == os.getpid():
                 self._transport.close(time.monotonic() + min(self.timeout, 5.0))
 
@@ -88,10 +104,20 @@ class Communicator:
         if color is None:
             return None
         ranks = sorted((place, rank) for rank, (other, place) in enumerate(said) if other == color)
-        members = [self._members[rank] for _, rank in ranks]
-        return Communicator(
-            self._transport, self.timeout, members=members, group=f"{self._group}/{self._splits}.{color}"
-        )
+        made = self._part([rank for _, rank in ranks], f"{self._group}/{self._splits}.{color}")
+        if self._linking is not None:
+            made.attach(self._linking)
+        return made
+
+    def _part(self, ranks: list[int], group: str) -> Communicator:
+        """A communicator of some of the ranks, in that order."""
+        members = [self._members[rank] for rank in ranks]
+        return Communicator(self._transport, self.timeout, members=members, group=group)
+
+    def attach(self, linking: Callable[[Communicator], Any]) -> None:
+        """Have a device's library carry arrays of that device, here and in what is split off; `linking` makes it one."""
+        self._linking, self._link = linking, linking(self)
+        self._transport.mailbox.watchers.append(self._link.abort)
 
     # --- the exchange ------------------------------------------------------------------------------------------------
 
@@ -102,6 +128,8 @@ class Communicator:
         if self._closed:
             raise DistributedError("the communicator is closed")
         error = self._error or self._transport.mailbox.failure(self._group)
+        if error is None and self._link is not None and self._link.aborted:
+            error = RankLostError("a rank ended; what was under way on the device is aborted")
         if error is not None:
             raise type(error)(*error.args)
 
@@ -177,14 +205,17 @@ class Communicator:
         self.check()
         try:
             frame = self._take(source, call, time.monotonic() + self.timeout)
-            theirs = _common(frame.call)
-            if theirs != _common(call):
-                raise MismatchError(f"rank {source} {_differs(frame.call, call, f'rank {self.rank}')}")
+            self.fitting(frame.call, call, source)
         except DistributedError as error:
             if self._error is None:
                 self._fail(error)
             raise
         return frame.data  # type: ignore[no-any-return]
+
+    def fitting(self, theirs: Call, own: Call, source: int) -> None:
+        """Raises where what a rank sends is not what this one receives."""
+        if _common(theirs) != _common(own):
+            raise MismatchError(f"rank {source} {_differs(theirs, own, f'rank {self.rank}')}")
 
 
 def _common(call: Call) -> Call:

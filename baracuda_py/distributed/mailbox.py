@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .errors import DistributedError, RankLostError, TimedOutError
@@ -27,6 +28,8 @@ class Mailbox:
         self._failed: dict[str, DistributedError] = {}
         self._lost: dict[int, str] = {}
         self._over: DistributedError | None = None
+        self.watchers: list[Callable[[], object]] = []
+        """Called where something fails, by the thread that hears of it."""
 
     def put(self, source: int, frame: Frame) -> None:
         with self._changed:
@@ -41,12 +44,20 @@ class Mailbox:
             else:
                 self._failed.setdefault(group, error)
             self._changed.notify_all()
+        self._told()
 
-    def lose(self, source: int, why: str) -> None:
-        """Nothing more comes from a rank."""
+    def lose(self, source: int, why: str, broken: bool = False) -> None:
+        """Nothing more comes from a rank; broken: which did not say so."""
         with self._changed:
+            broken = broken and source not in self._lost
             self._lost.setdefault(source, why)
             self._changed.notify_all()
+        if broken:
+            self._told()
+
+    def _told(self) -> None:
+        for watch in list(self.watchers):
+            watch()
 
     def failure(self, group: str) -> DistributedError | None:
         return self._failed.get(group) or self._over

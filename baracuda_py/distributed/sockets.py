@@ -54,7 +54,7 @@ class Link:
                 mailbox.put(peer, Frame(said["group"], said["call"], data))
         except BROKEN as error:
             why = "" if isinstance(error, EOFError) else f" ({error})"
-            mailbox.lose(peer, f"rank {peer} ended, or its connection broke{why}")
+            mailbox.lose(peer, f"rank {peer} ended, or its connection broke{why}", broken=True)
         except (ValueError, KeyError, TypeError) as error:  # not of this protocol
             mailbox.fail(None, DistributedError(f"rank {peer} sent what is no frame ({error})"))
         finally:

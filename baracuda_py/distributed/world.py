@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from ..backends.nccl import NCCL, NcclRanks, unique_id
 from ..core.checked import shown, whole
-from ..core.errors import InvalidProblemError
+from ..core.device import resolve_device
+from ..core.errors import InvalidProblemError, UnsupportedError
+from ..interop.packages import package_name
 from .communicator import Communicator
 from .limits import seconds
 from .rendezvous import Directory, Master, meet
@@ -42,6 +46,9 @@ def communicator(
         own = _number("rank", rank, RANKS)
         count = _number("size", size, SIZES)
         at = _master() if count > 1 else Directory(Path())
+    elif package_name(type(source)) == "torch":
+        comm = import_module("baracuda_py.distributed.process_group").group_communicator(source, limit)
+        return _linked(comm, engine)
     elif isinstance(source, (str, os.PathLike)):
         at = Directory(Path(source))
         own, count = _number("rank", rank, ()), _number("size", size, ())
@@ -51,11 +58,27 @@ def communicator(
         raise InvalidProblemError(f"rank must be from 0 to {count - 1}, got {own}")
     made = Communicator(ProcessTransport(own, count, meet(at, own, count, limit)), limit)
     try:
-        made.exchange({"collective": "communicator"})  # all have found all
+        made.exchange({"collective": "communicator", "engine": engine})  # all have found all
+        return _linked(made, engine)
     except BaseException:
         made.close()
         raise
-    return made
+
+
+def _linked(comm: Communicator, engine: str | None) -> Communicator:
+    if engine == "nccl":
+        comm.attach(linked_by_nccl)
+    return comm
+
+
+def linked_by_nccl(comm: Communicator) -> NcclRanks:
+    """NCCL's communicator of the same ranks, on the device of LOCAL_RANK, or the current one."""
+    if why := NCCL.unavailable():
+        raise UnsupportedError(why)
+    said = comm.gathered({"collective": "nccl"}, unique_id().hex() if comm.rank == 0 else None)
+    local = os.environ.get("LOCAL_RANK")
+    device = resolve_device(None if local is None else int(local))
+    return NcclRanks(comm.rank, comm.size, bytes.fromhex(said[0]), device)
 
 
 def _number(name: str, given: int | None, variables: Sequence[str]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -82,3 +83,34 @@ def raising(comm: Any) -> None:
     if comm.rank == 1:
         raise KeyError("mine")
     D.barrier(comm)
+
+
+def of_group(rank: int, size: int, file: str, answer: str) -> None:
+    """A process of a torch ProcessGroup: results of every collective, then faults that all see."""
+    import datetime
+
+    import torch
+
+    torch.distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=size)
+    world = torch.distributed.group.WORLD
+    made = [[list(shape), data.hex()] for shape, data in everything(D.communicator(world, timeout=20))]
+    found = []
+    comm = D.communicator(world, timeout=20)
+    if rank == 0:
+        D.send(np.arange(3), comm, 1)
+    else:
+        made.append(D.receive(np.empty(3, int), comm, 0).tolist())
+    x = torch.ones(3, requires_grad=True)
+    (D.all_reduce(x * (rank + 1), comm) * (rank + 1)).sum().backward()
+    made.append(x.grad.tolist())
+    for fault in ("shape", "late"):
+        one = torch.distributed.new_group(backend="gloo", timeout=datetime.timedelta(seconds=5))
+        comm = D.communicator(one, timeout=0.5 if fault == "late" else 10)
+        try:
+            if rank == 1 and fault == "late":
+                time.sleep(1.5)
+            D.all_reduce(np.ones(3 + (rank == 1 and fault == "shape")), comm)
+        except D.DistributedError as error:
+            found.append(type(error).__name__)
+    Path(answer, str(rank)).write_text(json.dumps([made, found]))
+    os._exit(0)  # a group whose gloo connections broke waits for nothing

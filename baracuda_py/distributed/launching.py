@@ -1,0 +1,78 @@
+"""What the rows of collectives do with arrays: on the host at once, on a device in a stream."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from ..backends.cuda.intake import current_stream
+from ..core.arrays import located, to_numpy
+from ..core.config import get
+from ..core.element import ElementKind, decode
+from ..core.intake import stream_pointer
+from ..core.outputs import allocating, maker
+from ..core.tensor import TensorRef
+from ..interop.packages import package_name
+from ..jit.launch import runtime_for
+from .communicator import Communicator
+from .descriptors import SendReceiveDescriptor
+from .device import Job, NativeJob
+from .host import RUN
+from .refs import Room
+
+Ref = TensorRef | None
+
+
+def on_host(desc: Any, comm: Communicator, x: Any, y: Any) -> None:
+    x, y = (None if one is None else values(one, desc.element) for one in (x, y))
+    RUN[type(desc)](comm, desc, x, y)
+
+
+def values(array: Any, element: ElementKind) -> np.ndarray:
+    """An array of the host as NumPy's, in the element's own dtype where it has whole bytes."""
+    held = to_numpy(array)
+    return held if held.dtype == element.dtype or element.bits < 8 else decode(held, element)
+
+
+def job(desc: Any, comm: Communicator, row: Any, x: Ref, y: Ref, room: Room, carrier: Any, stream: int) -> Job:
+    kind = Job if row.fixed else NativeJob
+    return kind(desc, comm.rank, x, y, room, carrier, stream)  # type: ignore[arg-type]
+
+
+def counted(desc: Any, comm: Communicator, row: Any, x: Ref, y: Ref) -> int:
+    """The workspace that a call on a device takes, in bytes."""
+    room = Room(0, -1)
+    getattr(job(desc, comm, row, x, y, room, None, 0), desc.collective)()
+    return room.used
+
+
+def on_device(
+    desc: Any, comm: Communicator, row: Any, args: Any, refs: list[Ref], needed: int, workspace: Any, stream: Any
+) -> None:
+    """Launch a call on the stream, or the current one of the operands' package."""
+    link = comm.link
+    given = [one for one in (args.x, args.y) if one is not None]
+    at = (
+        current_stream(given, runtime_for(link.device), link.device.ordinal)()
+        if stream is None
+        else stream_pointer(stream)
+    )
+    _agree(desc, comm)
+    with allocating(package_name(type(given[0])), link.device.ordinal, stream):
+        held = maker(given[0], (needed,), ElementKind.U8, link.device.ordinal)() if workspace is None else workspace
+        room = Room(located(held, "workspace").ptr if needed else 0, link.device.ordinal)
+        getattr(job(desc, comm, row, *refs, room, link, at), desc.collective)()  # type: ignore[misc]
+
+
+def _agree(desc: Any, comm: Communicator) -> None:
+    """The ranks compare their calls where one is new, or always by BARACUDA_CHECK=1: the host waits for that alone."""
+    comm.check()
+    if isinstance(desc, SendReceiveDescriptor):
+        return
+    call = desc.call()
+    key = json.dumps(call)
+    if key not in comm.agreed or get("BARACUDA_CHECK"):
+        comm.exchange(call)
+        comm.agreed.add(key)
