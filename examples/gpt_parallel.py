@@ -41,12 +41,8 @@ class SpreadDecoder:
         m, queries, keys = whole.matrices, p.heads * p.head_dim, p.kv_heads * p.head_dim
         self.matrices: Weights = {"embedding": part(m["embedding"], comm, 0), "head": part(m["head"], comm, 1)}
         for i in range(p.layers):
-            cuts = {
-                "q": (f"qkv{i}", 0, queries),
-                "k": (f"qkv{i}", queries, keys),
-                "v": (f"qkv{i}", queries + keys, keys),
-            }
-            cuts |= {"gate": (f"up{i}", 0, p.ffn), "up": (f"up{i}", p.ffn, p.ffn)}
+            cuts = {"gate": (f"up{i}", 0, p.ffn), "up": (f"up{i}", p.ffn, p.ffn), "q": (f"qkv{i}", 0, queries)}
+            cuts |= {"k": (f"qkv{i}", queries, keys), "v": (f"qkv{i}", queries + keys, keys)}
             for name, (of, first, count) in cuts.items():
                 self.matrices[f"{name}{i}"] = part(m[of][:, first : first + count], comm, 1)
             for name in ("out", "down"):
@@ -134,12 +130,9 @@ class SpreadDecoder:
             each = [self.back(one, x, f"{name}{i}", grads) for name, one in zip("qkv", flat, strict=True)]
             dx = bc.add(bc.add(each[0], each[1]), each[2])
             dstream = self._norm_back(f"attention{i}", dx, dstream, saved, grads)
-        rows, own = (
-            self.weights["embedding"].shape[0],
-            tokens.astype(np.int64) - self.comm.rank * self.weights["embedding"].shape[0],
+        grads["embedding"] = distributed.vocab_parallel_embedding_backward(
+            dstream.reshape((*shape, p.d)), tokens, self.weights["embedding"], self.comm, dweight_element="float32"
         )
-        dweight = bc.embedding_backward(dstream.reshape((*shape, p.d)), own, num_embeddings=rows)
-        grads["embedding"] = bc.cast(dweight, "float32")
         return grads
 
     def _norm_back(self, name: str, dy: Any, dstream: Any, saved: Weights, grads: Weights) -> Any:

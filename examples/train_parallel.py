@@ -14,6 +14,7 @@ import argparse
 import hashlib
 import os
 import sys
+import tempfile
 from typing import Any
 
 import gpt_host
@@ -33,14 +34,20 @@ TINY = Preset(
 CHOICES = PRESETS | {"tiny": TINY}
 
 
-def work(comm: Any, mode: str, preset: Preset, seed: int, corpus: Corpus, device: str, quiet: bool) -> tuple[Any, str]:
-    """What a rank does: the losses, and a digest of the weights."""
-    xp = np
-    if device == "cuda":
-        import cupy
+def on_gpu(comm: Any, meeting: str, *given: Any) -> tuple[Any, str]:
+    """`work` on a GPU of this rank's own, with NCCL between them."""
+    import cupy
 
-        cupy.cuda.Device(comm.rank % cupy.cuda.runtime.getDeviceCount()).use()
-        xp = cupy
+    cupy.cuda.Device(comm.rank).use()
+    with distributed.communicator(meeting, rank=comm.rank, size=comm.size, engine="nccl") as linked:
+        return work(linked, cupy, *given)
+
+
+def work(
+    comm: Any, xp: Any, mode: str, preset: Preset, seed: int, corpus: Corpus, quiet: bool = False
+) -> tuple[Any, str]:  # fmt: skip
+    """What a rank does, in NumPy or xp: the losses, and a digest of the weights."""
+    xp = np if xp is None else xp
     model, step = stepper(mode, preset, xp, comm, seed)
     rng, losses = np.random.default_rng(seed), []
     for number in range(preset.steps):  # every rank draws the whole batch
@@ -61,9 +68,7 @@ def options(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--mode", choices=("data", "tensor", "zero"), default="tensor")
     parser.add_argument("--preset", choices=sorted(CHOICES), default="tiny")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument(
-        "--engine", choices=("threads", "processes"), help="default: threads on the CPU, else processes"
-    )
+    parser.add_argument("--engine", choices=("threads", "processes"), default="threads", help="of ranks on a CPU")
     parser.add_argument("--steps", type=int, help="training steps (default: the preset's)")
     parser.add_argument("--text", metavar="FOLDER", help="train on this folder's text files")
     parser.add_argument("--seed", type=int, default=0)
@@ -80,21 +85,36 @@ def run(argv: list[str] | None = None) -> dict[str, Any]:
     preset = CHOICES[asked.preset]
     if asked.steps:
         preset = Preset(**{**vars(preset), "steps": asked.steps})
-    given = (asked.mode, preset, asked.seed, load(asked.text, preset.context), asked.device)
+    given = (asked.mode, preset, asked.seed, load(asked.text, preset.context))
     if "RANK" in os.environ:
-        with distributed.communicator() as comm:
-            losses, digest = work(comm, *given, comm.rank > 0)
-            print(f"rank {comm.rank} of {comm.size}: weights {digest}")
-        return {"losses": losses, "digest": digest}
-    engine = asked.engine or ("threads" if asked.device == "cpu" else "processes")
-    ranks = distributed.run_ranks(work, asked.gpus, *given, False, engine=engine)
+        return of_this_process(asked.device, given)
+
+    def ranks_of(count: int, quiet: bool) -> list[Any]:
+        if asked.device == "cpu":
+            return distributed.run_ranks(work, count, None, *given, quiet, engine=asked.engine)
+        with tempfile.TemporaryDirectory() as meeting:
+            return distributed.run_ranks(on_gpu, count, meeting, *given, quiet, engine="processes", timeout=600.0)
+
+    ranks = ranks_of(asked.gpus, False)
     losses, digest = ranks[0]
     assert all(one == ranks[0] for one in ranks)
     print(f"{asked.mode} over {asked.gpus} ranks: weights {digest}")
     if asked.compare:
-        alone = distributed.run_ranks(work, 1, *given, True, engine=engine)[0]
+        alone = ranks_of(1, True)[0]
         print("one rank: " + ("the same bits" if alone == ranks[0] else f"other bits, weights {alone[1]}"))
         return {"losses": losses, "digest": digest, "same": alone == ranks[0]}
+    return {"losses": losses, "digest": digest}
+
+
+def of_this_process(device: str, given: tuple[Any, ...]) -> dict[str, Any]:
+    """The same where this process is a rank that torchrun or srun has started."""
+    if device == "cuda":
+        import cupy
+
+        cupy.cuda.Device(int(os.environ.get("LOCAL_RANK", "0"))).use()
+    with distributed.communicator(engine="processes" if device == "cpu" else "nccl") as comm:
+        losses, digest = work(comm, None if device == "cpu" else cupy, *given, comm.rank > 0)
+        print(f"rank {comm.rank} of {comm.size}: weights {digest}")
     return {"losses": losses, "digest": digest}
 
 

@@ -54,6 +54,7 @@ from .plan import SendReceivePlan as SendReceivePlan
 from .shares import TreeSum as TreeSum
 from .vocabulary import vocab_parallel_cross_entropy as vocab_parallel_cross_entropy
 from .vocabulary import vocab_parallel_embedding as vocab_parallel_embedding
+from .vocabulary import vocab_parallel_embedding_backward as vocab_parallel_embedding_backward
 from .world import communicator as communicator
 from .zero import distributed_adam_step as distributed_adam_step
 from .zero import zero_shard as zero_shard

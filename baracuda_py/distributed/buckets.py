@@ -18,7 +18,7 @@ from ..interop.packages import package_name
 from ..ops.elementwise.cast import cast
 from ..ops.layout.concat import concat
 from .collectives import all_reduce
-from .shares import refuse_traced, size_of
+from .shares import options, refuse_traced, size_of
 
 BUCKET_BYTES = 25 << 20
 
@@ -91,12 +91,12 @@ def all_reduce_gradients(
             raise InvalidProblemError(f"gradients must be floats, got {read(one, 'gradients').element}")
     if size_of(comm) == 1:
         return found
-    options = {"stream": stream, "preference": preference}
+    wire, _ = options(stream, preference)
     for bucket in buckets(found, bucket_bytes):
         view = reshaped(bucket[0], (math.prod(shape_of(bucket[0], "gradients")),), "gradients")
         if len(bucket) == 1 and view is not None:
-            all_reduce(view, comm, op, out=view, **options)
+            all_reduce(view, comm, op, out=view, **wire)
         else:
             line = packed(bucket, stream)
-            unpack(all_reduce(line, comm, op, out=line, **options), bucket, stream)
+            unpack(all_reduce(line, comm, op, out=line, **wire), bucket, stream)
     return found

@@ -15,7 +15,7 @@ from ..core import Array
 from ..core.arrays import read
 from ..core.checked import whole
 from ..core.errors import InvalidProblemError, UnsupportedError
-from ..core.preference import PlanPreference
+from ..core.preference import PlanPreference, preferred
 from ..core.views import reshaped, shape_of
 from ..interop.packages import package_name
 from ..interop.torch_rules import recorded
@@ -28,9 +28,12 @@ SAME_ROWS = PlanPreference(batch_invariant=True)
 
 
 def options(stream: Any, preference: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What collectives are called with, and what products and other sums are."""
-    wire = {"stream": stream, "preference": preference}
-    return wire, wire | ({"preference": SAME_ROWS} if preference is None else {})
+    """What collectives are called with, and what products and other sums are.
+
+    Of a preference collectives hear whether it asks for one order; rows and backends are those of products.
+    """
+    asked = None if preference is None else PlanPreference(deterministic=preferred(preference).deterministic)
+    return {"stream": stream, "preference": asked}, {"stream": stream, "preference": preference or SAME_ROWS}
 
 
 def size_of(comm: Any) -> int:

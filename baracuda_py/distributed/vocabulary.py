@@ -41,14 +41,26 @@ def own_rows(indices: Any, rows: int, comm: Any, stream: Any) -> Any:
     return formula("int64(i) - n if i >= n and i < e else -1")(i=indices, n=start, e=start + rows, stream=stream)
 
 
+def vocab_parallel_embedding_backward(
+    dy: Array, indices: Array, weight_shard: Array, comm: Any = None, *, sequence_parallel: bool = False,
+    dweight_element: Any = None, stream: Any = None, preference: Any = None,
+) -> Any:  # fmt: skip
+    """The gradient of weight_shard in `vocab_parallel_embedding`; of weight_shard itself only the shape is read.
+
+    dy: [*indices, dim], the same on every rank, with sequence_parallel this rank's part of axis 0. dweight_element as
+    of `column_parallel_linear_backward`.
+    """
+    wire, _ = options(stream, preference)
+    if sequence_parallel and size_of(comm) > 1:
+        dy = all_gather(dy, comm, axis=0, **wire)
+    rows, _ = shape_of(weight_shard, "weight_shard")
+    own = own_rows(indices, rows, comm, stream)
+    made = embedding_backward(dy, own, num_embeddings=rows, stream=stream)
+    return made if dweight_element is None else cast(made, str(dweight_element), stream=stream)
+
+
 def _embedding_back(dy: Any, **given: Any) -> Any:
-    once(dy, given)
-    weight, comm, stream = given["weight_shard"], given["comm"], given.get("stream")
-    if given["sequence_parallel"] and size_of(comm) > 1:
-        dy = all_gather(dy, comm, axis=0, stream=stream, preference=given["preference"])
-    rows, _ = shape_of(weight, "weight_shard")
-    own = own_rows(given["indices"], rows, comm, stream)
-    return embedding_backward(dy, own, num_embeddings=rows, stream=stream)
+    return vocab_parallel_embedding_backward(dy, **once(dy, given))
 
 
 @composed(_embedding_back, "weight_shard", reads=("indices",))
@@ -68,11 +80,11 @@ def vocab_parallel_embedding(
     shape = shape_of(weight_shard, "weight_shard")
     if len(shape) != 2:
         raise InvalidProblemError(f"weight_shard must be [rows, dim], got shape {shape}")
-    size, more = size_of(comm), {"stream": stream, "preference": preference}
-    if size == 1:
+    wire, more = options(stream, preference)
+    if size_of(comm) == 1:
         return rows_of_part(indices, weight_shard, 0, out=out, **more)
     found = rows_of_part(indices, weight_shard, rank_of(comm) * shape[0], **more)
-    return (reduce_scatter if sequence_parallel else all_reduce)(found, comm, out=out, **more)
+    return (reduce_scatter if sequence_parallel else all_reduce)(found, comm, out=out, **wire)
 
 
 class Terms:

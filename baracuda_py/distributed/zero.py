@@ -18,7 +18,7 @@ from ..ops.layout.creation import zeros
 from ..ops.optimizer.adam_step import adam_step
 from .buckets import packed, unpack
 from .collectives import all_gather, reduce_scatter
-from .shares import rank_of, refuse_traced, size_of
+from .shares import options, rank_of, refuse_traced, size_of
 
 _STEP = 64  # a part is a multiple of so many elements, so that every part begins where wide accesses may
 
@@ -77,13 +77,13 @@ def zero_step(
     each, size = zero_shard_size(found, comm), size_of(comm)
     if master is not None and shape_of(master, "master") != (each,):
         raise InvalidProblemError(f"master must have shape {(each,)}, got {shape_of(master, 'master')}")
-    options = {"stream": stream, "preference": preference}
+    wire, _ = options(stream, preference)
     slope = _line(slopes, each * size, stream)
-    slope = slope if size == 1 else reduce_scatter(slope, comm, op, 0, **options)
+    slope = slope if size == 1 else reduce_scatter(slope, comm, op, 0, **wire)
     own = zero_shard(found, comm, stream=stream) if master is None else master
     update(own, slope)
     own = own if master is None else cast(own, str(read(found[0], "params").element), stream=stream)
-    unpack(own if size == 1 else all_gather(own, comm, axis=0, **options), found, stream)
+    unpack(own if size == 1 else all_gather(own, comm, axis=0, **wire), found, stream)
     return found
 
 
