@@ -63,12 +63,15 @@ ELSEWHERE = {
     **dict.fromkeys(
         _plans("SsdChunkScan SsdChunkScanBackward"), "`mamba2_ssd`, around `LinearAttentionPlan` and its backward"
     ),
+    "ColumnParallelLinearPlan": "`bc.distributed.column_parallel_linear`",
+    "RowParallelLinearPlan": "`bc.distributed.row_parallel_linear`",
+    "DistributedAdamStepPlan": "`bc.distributed.distributed_adam_step`",
     "UniquePlan": "`unique`, of `SortPlan` and `UniqueConsecutivePlan`",
 }
 
 _ABSENT = {
     "hyper-connections": "HyperConnection",
-    "more than one GPU": "RingAttention DistributedAdamStep ColumnParallelLinear RowParallelLinear",
+    "more than one GPU": "RingAttention",
     "linear algebra": "BatchedOrmqr BatchedOrmqrWy",
     "optimizers": "LambStep SgdStep",
 }  # fmt: skip

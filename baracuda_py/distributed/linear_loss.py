@@ -15,15 +15,16 @@ from ..ops.layout.concat import concat, stack
 from ..ops.loss.linear_cross_entropy_backward import linear_cross_entropy_backward
 from ..ops.loss.linear_losses import linear_cross_entropy
 from ..ops.reduce.reduce import logsumexp  # type: ignore[attr-defined]
-from ..ops.reduce.reduce import sum as summed
+from ..ops.reduce.reduce import sum as summed  # type: ignore[attr-defined]
 from .collectives import all_gather, all_reduce
 from .shares import SLICES, TreeSum, as_rows, once, options, rank_of, refuse_traced, size_of, slice_bounds, wide
 from .vocabulary import Terms, formula, upstream
 
 
 def _back(slopes: Any, y: Any, **given: Any) -> Any:
-    wanted = {"return_dx": may_grow(given["x"]), "return_dweight": may_grow(given["weight_shard"])}
-    return _slopes(*slopes[:2], *y[1:], **once(slopes, given), **wanted, stream=None)
+    facts = once(slopes, given) | {"stream": None}
+    wanted: dict[str, Any] = {"return_dx": may_grow(given["x"]), "return_dweight": may_grow(given["weight_shard"])}
+    return _slopes(slopes[0], slopes[1], y[1], y[2], **facts, **wanted)
 
 
 @composed(_back, "x", "weight_shard", "bias_shard", result=True)
@@ -86,17 +87,18 @@ def vocab_parallel_linear_cross_entropy(
     """
     flags = {"lse": return_lse, "dx": return_dx, "dweight": return_dweight, "dbias": return_dbias}
     flags = {name: truth(f"return_{name}", flag) for name, flag in flags.items()}
-    options = (ignore_index, z_loss, softcap, reduction, slices, chunk)
-    loss, lse, parts = _loss(x, weight_shard, targets, bias_shard, comm, *options, out, stream, preference)
+    facts: dict[str, Any] = {
+        "comm": comm, "ignore_index": ignore_index, "z_loss": z_loss, "softcap": softcap, "reduction": reduction,
+        "slices": slices, "chunk": chunk, "stream": stream, "preference": preference,
+    }  # fmt: skip
+    loss, lse, parts = _loss(x, weight_shard, targets, bias_shard, **facts, out=out)
     made = [loss, *([lse] if return_lse else [])]
     if return_dx or return_dweight or (return_dbias and bias_shard is not None):
-        operands = [
-            None if one is None else constant(one) for one in (lse, parts, x, weight_shard, targets, bias_shard)
-        ]
-        slopes = _slopes(
-            upstream(constant(loss), stream), None, *operands, comm, *options, stream, preference, return_dx,
-            return_dweight,
-        )  # fmt: skip
+        given = {"x": x, "weight_shard": weight_shard, "targets": targets, "bias_shard": bias_shard}
+        held: dict[str, Any] = {name: None if one is None else constant(one) for name, one in given.items()}
+        held |= {"return_dx": return_dx, "return_dweight": return_dweight}
+        up = upstream(constant(loss), stream)
+        slopes = _slopes(up, None, constant(lse), constant(parts), **held, **facts)
         made += [one for one, on in zip(slopes, (return_dx, return_dweight, return_dbias), strict=True) if on]
     return made[0] if len(made) == 1 else tuple(one for one in made if one is not None)
 

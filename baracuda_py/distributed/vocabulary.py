@@ -24,7 +24,7 @@ from ..ops.layout.concat import stack
 from ..ops.layout.creation import arange, ones_like
 from ..ops.loss.cross_entropy import REDUCTIONS, cross_entropy
 from ..ops.reduce.reduce import amax  # type: ignore[attr-defined]
-from ..ops.reduce.reduce import sum as summed
+from ..ops.reduce.reduce import sum as summed  # type: ignore[attr-defined]
 from .collectives import all_gather, all_reduce, reduce_scatter
 from .shares import SLICES, as_rows, once, options, rank_of, refuse_traced, size_of, slice_bounds, wide, wide_sum
 
@@ -161,8 +161,9 @@ def _stats(
 
 
 def _loss_back(slopes: Any, y: Any, **given: Any) -> Any:
-    given = once(slopes, given)
-    return _slope(*slopes[:2], *y[1:], **{n: v for n, v in given.items() if n != "preference"}, stream=None)
+    facts = once(slopes, given) | {"stream": None}
+    facts.pop("preference")
+    return _slope(slopes[0], slopes[1], y[1], y[2], **facts)
 
 
 @composed(_loss_back, "logits_shard", result=True)
@@ -218,13 +219,16 @@ def vocab_parallel_cross_entropy(
     torch's autograd or, for an upstream gradient of 1, with return_dlogits, exchanges nothing. out= is the loss.
     Errors: InvalidProblemError for shapes, options and slices that do not fit.
     """
-    options = (ignore_index, label_smoothing, z_loss, reduction, slices)
+    facts: dict[str, Any] = {
+        "comm": comm, "ignore_index": ignore_index, "label_smoothing": label_smoothing, "z_loss": z_loss,
+        "reduction": reduction, "slices": slices, "stream": stream,
+    }  # fmt: skip
     flags = truth("return_lse", return_lse), truth("return_dlogits", return_dlogits)
-    loss, lse, stats = _loss(logits_shard, targets, comm, *options, out, stream, preference)
+    loss, lse, stats = _loss(logits_shard, targets, **facts, out=out, preference=preference)
     made = [loss, *([lse] if flags[0] else [])]
     if flags[1]:
-        operands = [constant(one) for one in (lse, stats, logits_shard, targets)]
-        made.append(_slope(upstream(constant(loss), stream), None, *operands, comm, *options, stream))
+        up, logits = upstream(constant(loss), stream), constant(logits_shard)
+        made.append(_slope(up, None, constant(lse), constant(stats), logits, targets, **facts))
     return made[0] if len(made) == 1 else tuple(made)
 
 

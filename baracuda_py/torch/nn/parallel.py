@@ -154,7 +154,7 @@ class VocabParallelCrossEntropyLoss(torch.nn.Module):  # type: ignore[misc]
     ) -> None:  # fmt: skip
         super().__init__()
         self.comm = comm
-        self.options = {
+        self.options: dict[str, Any] = {
             "ignore_index": ignore_index, "label_smoothing": label_smoothing, "z_loss": z_loss, "reduction": reduction,
             "slices": slices,
         }  # fmt: skip
@@ -176,7 +176,7 @@ class VocabParallelLinearCrossEntropyLoss(torch.nn.Module):  # type: ignore[misc
     ) -> None:  # fmt: skip
         super().__init__()
         self.comm = comm
-        self.options = {
+        self.options: dict[str, Any] = {
             "ignore_index": ignore_index, "z_loss": z_loss, "softcap": softcap, "reduction": reduction,
             "slices": slices,
         }  # fmt: skip
