@@ -14,7 +14,17 @@ from ._exports import EXPORTS
 
 __version__ = "0.1.0"
 __all__ = ["__version__", *EXPORTS]
-_PACKAGES = ("distributed", "jax", "linalg", "nested", "nn", "serving", "signal", "sparse", "weights")  # sub-packages; `jax` needs JAX
+_PACKAGES = (
+    "distributed",
+    "jax",
+    "linalg",
+    "nested",
+    "nn",
+    "serving",
+    "signal",
+    "sparse",
+    "weights",
+)  # sub-packages; `jax` needs JAX
 
 
 def __getattr__(name: str) -> Any:

@@ -20,6 +20,7 @@ from typing import Protocol
 from typing import TypeVar
 from typing import overload
 
+from . import distributed as distributed
 from . import linalg as linalg
 from . import nested as nested
 from . import nn as nn

@@ -30,6 +30,8 @@ _SPARSE = "functions of sparse matrices have a module of their own"
 _NESTED = "rows of different lengths have a module of their own"
 _HOST = "arrays are made by their own package and taken as they are"
 _DESIGN = "the design of a filter is a few numbers, which the host makes once"
+_RANKS = "collectives of several ranks have a module of their own"
+_MESH = "axes of a mesh are JAX's, whose programs run on all its devices"
 _LOOP = "a loop over calls is Python's, and a trace of it that of the framework that traces"
 _TRANSFORM = "programs are transformed by the framework whose arrays come in"
 _REAL_ORDER = "Bessel functions are offered where their order is 0 or 1, as in PyTorch and JAX"
@@ -78,6 +80,24 @@ NOT_OFFERED: dict[str, Row] = {
     "vmap": Row("jax", _TRANSFORM, "call `jax.vmap` or `torch.vmap`; most functions take a batch as they are"),
     **_rows("jax.lax", "while_loop fori_loop switch custom_root custom_linear_solve", _LOOP,
             "call `jax.lax.{0}` with functions of `jax` inside"),
+    **_rows("jax.lax", "psum pmax pmin pmean", _RANKS,
+            "call `distributed.all_reduce` outside programs of JAX, `jax.lax.{0}` inside"),
+    "psum_scatter": Row(
+        "jax.lax", _RANKS, "call `distributed.reduce_scatter`, or `jax.lax.psum_scatter` in `jax.shard_map`"
+    ),
+    **_rows("jax.lax", "all_gather all_to_all", _RANKS, "call `distributed.{0}`, or `jax.lax.{0}` in `jax.shard_map`"),
+    "ragged_all_to_all": Row("jax.lax", _RANKS, "call `distributed.all_to_all_v`"),
+    **_rows("jax.lax", "ppermute pshuffle", _RANKS, "call `distributed.permute`, or `jax.lax.{0}` in `jax.shard_map`"),
+    "pswapaxes": Row("jax.lax", _RANKS, "call `distributed.all_to_all`, or `jax.lax.pswapaxes` in `jax.shard_map`"),
+    "axis_index": Row("jax.lax", _MESH, "read the rank of a `distributed.Communicator`, or call `jax.lax.axis_index`"),
+    **_rows("torch.distributed", "all_reduce reduce_scatter barrier", _RANKS, "call `distributed.{0}`"),
+    "all_gather_into_tensor": Row("torch.distributed", _RANKS, "call `distributed.all_gather`"),
+    "reduce_scatter_tensor": Row("torch.distributed", _RANKS, "call `distributed.reduce_scatter`"),
+    "all_to_all_single": Row(
+        "torch.distributed", _RANKS, "call `distributed.all_to_all` or `distributed.all_to_all_v`"
+    ),
+    "batch_isend_irecv": Row("torch.distributed", _RANKS, "call `distributed.send_receive` or `distributed.permute`"),
+    "init_process_group": Row("torch.distributed", _RANKS, "call `distributed.communicator`"),
     "stop_gradient": Row("jax.lax", _TRANSFORM, "call `jax.lax.stop_gradient` or a tensor's `torch.Tensor.detach`"),
     # signals
     "ntt": Row(

@@ -37,6 +37,7 @@ PACKAGES = {  # lowest first
     "nn": "PyTorch's spellings of functions.",
     "sparse": "Sparse matrices: formats, conversions, products.",
     "nested": "Rows of different lengths, by torch's names.",
+    "distributed": "Several ranks: communicators, collectives, and what is built of them.",
     "serving": "What a serving loop needs around the ops: pages, prefixes, batches.",
     "weights": "Readers of files of weights.",
     "measure": "Timing, results on file, and the rows that are faster on this machine.",

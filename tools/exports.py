@@ -267,7 +267,7 @@ def render() -> dict[Path, str]:
     used = "import builtins\n" + "".join(f"from {where} import {name}\n" for name, where in STUB.items())
     imports, written = sections(sorted(classes)), sections([*made, *functions])
     used += "".join(f"from typing import {name}\n" for name in ("Protocol", "TypeVar", "overload"))
-    names = ("linalg", "nested", "nn", "serving", "signal", "sparse", "weights")
+    names = ("distributed", "linalg", "nested", "nn", "serving", "signal", "sparse", "weights")
     inner = "".join(f"from . import {name} as {name}\n" for name in names)
     stub = f"{head}{used}\n{inner}\n{imports}{KIND}\n__version__: str\n\n{written}"
     plain = f"# {MADE}\n# ruff: noqa: I001\n# fmt: off\n"

@@ -73,6 +73,16 @@ def _flag(text: str) -> bool:
     return _one_of("0", "1")(text) == "1"
 
 
+class Secret:
+    """Text that is not printed."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return "(not shown)"
+
+
 _LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -133,6 +143,11 @@ _TABLE = {
             "BARACUDA_DUMP", lambda: None, _path, "a directory, made when used",
             "a call that fails is written there, for `python -m baracuda_py replay`; read when the package is imported",
             "none",
+        ),
+        Variable(
+            "BARACUDA_DISTRIBUTED_KEY", lambda: None, Secret, "any text, the same for all ranks",
+            "a secret that processes show each other before they are ranks of one communicator", "none: whoever "
+            "reaches the port of rank 0 may be a rank",
         ),
     )
 }  # fmt: skip

@@ -153,7 +153,7 @@ def send(x: Array, comm: Communicator, to: int, *, stream: Any = None, preferenc
 
     Two ranks make the calls between them in the same order (torch.distributed.send, lax.psend). No gradient.
     """
-    return _call(SendReceiveDescriptor, x, comm, _options(None, stream, preference), to=to)
+    _call(SendReceiveDescriptor, x, comm, _options(None, stream, preference), to=to)
 
 
 @composed(gradients.none, "like", reads=(), where=gradients.refused("receive"))

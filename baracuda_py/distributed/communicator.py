@@ -31,10 +31,11 @@ class Communicator:
     ) -> None:
         self._transport, self._group = transport, group
         self._members = tuple(range(transport.size) if members is None else members)
-        self._timeout, self._splits, self._error, self._closed = timeout, 0, None, False
-        self._error: DistributedError | None
+        self._timeout, self._splits, self._closed = timeout, 0, False
+        self._error: DistributedError | None = None
         self._link: Any = None
         self._linking: Callable[[Communicator], Any] | None = None
+        self.plans: dict[Any, Any] = {}  # of the functions, by descriptor and preference
         self.agreed: set[str] = set()  # calls on a device that all ranks have made alike
         self._pid = os.getpid()
         self.rank, self.size = self._members.index(transport.rank), len(self._members)
@@ -115,8 +116,8 @@ class Communicator:
         return Communicator(self._transport, self.timeout, members=members, group=group)
 
     def attach(self, linking: Callable[[Communicator], Any]) -> None:
-        """Have a device's library carry arrays of that device, here and in what is split off; `linking` makes it one."""
-        self._linking, self._link = linking, linking(self)
+        """Have a device's library carry arrays of that device, here and in what is split off; `linking` makes it."""
+        self._linking, self._link, self.plans = linking, linking(self), {}
         self._transport.mailbox.watchers.append(self._link.abort)
 
     # --- the exchange ------------------------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ class Job:
         )  # fmt: skip
         out = [None if one is None else self.packed(one) for one in sends]
         into = [
-            one if one is None or (refs.dense(one) and not meets) else self.room.take(one.shape, one.element)
+            one if one is None or (refs.dense(one) and not meets) else self.room.take(one.shape, one.element)  # type: ignore[arg-type]
             for one in receives
         ]
         self.exchange(out, into)

@@ -38,6 +38,7 @@ def seen(data: np.ndarray, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def split(x: np.ndarray, ranks: int, axis: int) -> list[np.ndarray]:
+    """The pieces for each rank, along an axis."""
     return np.split(x, ranks, axis)
 
 
@@ -49,6 +50,7 @@ def _alike(comm: Communicator, desc: Any, pieces: Pieces, shape: tuple[int, ...]
 
 
 def all_reduce(comm: Communicator, desc: AllReduceDescriptor, x: np.ndarray, y: np.ndarray) -> None:
+    """All sum a share each, then all have all shares; a small array goes to all at once."""
     if x.nbytes <= SMALL or comm.size <= 2:
         y[...] = reduced(_alike(comm, desc, [x] * comm.size, x.shape), desc.op, desc.element)
         return
@@ -61,6 +63,7 @@ def all_reduce(comm: Communicator, desc: AllReduceDescriptor, x: np.ndarray, y: 
 
 
 def reduce(comm: Communicator, desc: ReduceDescriptor, x: np.ndarray, y: np.ndarray | None) -> None:
+    """All to root, which sums."""
     pieces = [x if rank == desc.root else None for rank in range(comm.size)]
     got = _alike(comm, desc, pieces, x.shape)
     if y is not None:
@@ -68,22 +71,26 @@ def reduce(comm: Communicator, desc: ReduceDescriptor, x: np.ndarray, y: np.ndar
 
 
 def reduce_scatter(comm: Communicator, desc: ReduceScatterDescriptor, x: np.ndarray, y: np.ndarray) -> None:
+    """Piece r to rank r, which sums."""
     pieces = split(x, comm.size, desc.axis)
     y[...] = reduced(_alike(comm, desc, pieces, y.shape), desc.op, desc.element)
 
 
 def all_gather(comm: Communicator, desc: AllGatherDescriptor, x: np.ndarray, y: np.ndarray) -> None:
+    """All to all."""
     got = _alike(comm, desc, [x] * comm.size, x.shape)
     for piece, data in zip(split(y, comm.size, desc.axis), got, strict=True):
         piece[...] = data
 
 
 def broadcast(comm: Communicator, desc: BroadcastDescriptor, x: np.ndarray, y: np.ndarray) -> None:
+    """Root to all."""
     got = _alike(comm, desc, [x] * comm.size if comm.rank == desc.root else (), x.shape)
     y[...] = got[0]
 
 
 def all_to_all(comm: Communicator, desc: AllToAllDescriptor, x: np.ndarray, y: np.ndarray) -> None:
+    """Piece r to rank r."""
     pieces = split(x, comm.size, desc.split_axis)
     got = _alike(comm, desc, pieces, pieces[0].shape)
     for piece, data in zip(split(y, comm.size, desc.concat_axis), got, strict=True):
@@ -91,6 +98,7 @@ def all_to_all(comm: Communicator, desc: AllToAllDescriptor, x: np.ndarray, y: n
 
 
 def all_to_all_v(comm: Communicator, desc: AllToAllVDescriptor, x: np.ndarray, y: np.ndarray) -> None:
+    """Rows to each rank, whose counts are compared first."""
     pieces = np.split(x, np.cumsum(desc.send_counts)[:-1])
     got, counts = comm.exchange(desc.call(), pieces, [desc.send_counts, desc.receive_counts])
     for source, (sent, _) in enumerate(counts):
@@ -106,6 +114,7 @@ def all_to_all_v(comm: Communicator, desc: AllToAllVDescriptor, x: np.ndarray, y
 
 
 def permute(comm: Communicator, desc: PermuteDescriptor, x: np.ndarray, y: np.ndarray) -> None:
+    """To one rank, from one; 0 from none."""
     goes = dict(desc.pairs)
     pieces = [x if goes.get(comm.rank) == rank else None for rank in range(comm.size)]
     got, _ = comm.exchange(desc.call(), pieces)
@@ -114,6 +123,7 @@ def permute(comm: Communicator, desc: PermuteDescriptor, x: np.ndarray, y: np.nd
 
 
 def send_receive(comm: Communicator, desc: SendReceiveDescriptor, x: np.ndarray | None, y: np.ndarray | None) -> None:
+    """To one rank and from one, of which no other hears."""
     call = desc.call()
     if desc.to is not None and x is not None:
         comm.sent(call, desc.to, x)

@@ -26,6 +26,7 @@ Ref = TensorRef | None
 
 
 def on_host(desc: Any, comm: Communicator, x: Any, y: Any) -> None:
+    """The exchange and the sums, by NumPy."""
     x, y = (None if one is None else values(one, desc.element) for one in (x, y))
     RUN[type(desc)](comm, desc, x, y)
 
@@ -37,6 +38,7 @@ def values(array: Any, element: ElementKind) -> np.ndarray:
 
 
 def job(desc: Any, comm: Communicator, row: Any, x: Ref, y: Ref, room: Room, carrier: Any, stream: int) -> Job:
+    """A call's moves and launches; without a carrier it only counts."""
     kind = Job if row.fixed else NativeJob
     return kind(desc, comm.rank, x, y, room, carrier, stream)  # type: ignore[arg-type]
 
@@ -52,18 +54,16 @@ def on_device(
     desc: Any, comm: Communicator, row: Any, args: Any, refs: list[Ref], needed: int, workspace: Any, stream: Any
 ) -> None:
     """Launch a call on the stream, or the current one of the operands' package."""
-    link = comm.link
-    given = [one for one in (args.x, args.y) if one is not None]
-    at = (
-        current_stream(given, runtime_for(link.device), link.device.ordinal)()
-        if stream is None
-        else stream_pointer(stream)
-    )
+    link, given = comm.link, [one for one in (args.x, args.y) if one is not None]
+    ordinal = link.device.ordinal
+    current = current_stream(given, runtime_for(link.device), ordinal)
+    at = current() if stream is None else stream_pointer(stream)
     _agree(desc, comm)
-    with allocating(package_name(type(given[0])), link.device.ordinal, stream):
-        held = maker(given[0], (needed,), ElementKind.U8, link.device.ordinal)() if workspace is None else workspace
-        room = Room(located(held, "workspace").ptr if needed else 0, link.device.ordinal)
-        getattr(job(desc, comm, row, *refs, room, link, at), desc.collective)()  # type: ignore[misc]
+    if workspace is None and needed:
+        with allocating(package_name(type(given[0])), ordinal, stream):
+            workspace = maker(given[0], (needed,), ElementKind.U8, ordinal)()
+    room = Room(located(workspace, "workspace").ptr if needed else 0, ordinal)
+    getattr(job(desc, comm, row, refs[0], refs[1], room, link, at), desc.collective)()
 
 
 def _agree(desc: Any, comm: Communicator) -> None:

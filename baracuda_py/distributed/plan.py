@@ -98,7 +98,7 @@ class CollectivePlan:
         if self.comm.engine not in row.engines:
             return f"is for engine {', '.join(row.engines)}, this is {self.comm.engine}"
         if wanted.prefer_backend not in (None, row.backend):
-            return f"is {row.backend.value}, {wanted.prefer_backend.value} is asked for"  # type: ignore[union-attr]
+            return f"is {row.backend.value}, {wanted.prefer_backend.value} is asked for"
         if wanted.same_bits:
             return "shares its bits with no family of ops"
         if row.place == "cpu":

@@ -21,10 +21,12 @@ def viewed(ref: TensorRef) -> View:
 
 
 def dense(ref: TensorRef) -> bool:
+    """Row-major, without gaps."""
     return viewed(ref).dense
 
 
 def nbytes(shape: Shape, element: ElementKind) -> int:
+    """Of a dense array."""
     return math.prod(shape) * element.itemsize
 
 
@@ -34,6 +36,7 @@ def piece(ref: TensorRef) -> Piece:
 
 
 def made(ptr: int, shape: Shape, element: Any, device: int, strides: Shape | None = None) -> TensorRef:
+    """An operand whose parts are known to fit."""
     return TensorRef.of_checked(ptr, shape, dense_strides(shape) if strides is None else strides, element, device)
 
 
@@ -49,6 +52,7 @@ def parted(ref: TensorRef, counts: Sequence[int], axis: int) -> list[TensorRef]:
 
 
 def even(ref: TensorRef, ranks: int, axis: int) -> list[TensorRef]:
+    """A piece for each rank, along an axis."""
     return parted(ref, [ref.shape[axis] // ranks] * ranks, axis)
 
 

@@ -79,6 +79,7 @@ def knock(found: socket.socket, key: bytes, said: dict[str, Any], deadline: floa
 
 
 def reached(place: Place, deadline: float) -> socket.socket:
+    """A connection that nobody has spoken on."""
     return socket.create_connection(place, timeout=max(0.05, deadline - time.monotonic()))
 
 
@@ -175,10 +176,11 @@ def _other(at: Directory | Master, rank: int, size: int, timeout: float, deadlin
         found[0] = first
         places = _told(first, rank, timeout, deadline)
         for below in range(1, rank):
-            found[below] = _retried(
-                lambda place=places[below]: knock(reached(place, deadline), listener.key, {"rank": rank}, deadline),
-                f"rank {below}", rank, timeout, 0.0,
-            )  # fmt: skip
+
+            def attempt(place: Place = places[below]) -> Connection:
+                return knock(reached(place, deadline), listener.key, {"rank": rank}, deadline)
+
+            found[below] = _retried(attempt, f"rank {below}", rank, timeout, 0.0)
         while len(found) < size - 1:
             next_one = listener.next(deadline)
             if next_one is None:

@@ -13,12 +13,20 @@ from .communicator import Communicator
 from .descriptors import CollectiveDescriptor
 from .plan import PLANS, CollectiveArgs
 
+KEPT = 256
+"""Plans that a communicator's functions find again."""
+
 
 def run(
     desc: CollectiveDescriptor, comm: Communicator, x: Any, out: Any = None, stream: Any = None, preference: Any = None
 ) -> Any:
     """y of a collective; `out`, or an array of x's package."""
-    plan = PLANS[type(desc)].select(desc, comm, preference)
+    plan = comm.plans.get((desc, preference))
+    if plan is None:
+        plan = PLANS[type(desc)].select(desc, comm, preference)
+        if len(comm.plans) >= KEPT:
+            comm.plans.clear()
+        comm.plans[desc, preference] = plan
     device = located(x, "x").device
     shape = desc.output_shape(comm.rank)
     if shape is None:

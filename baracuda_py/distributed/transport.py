@@ -66,5 +66,6 @@ def thread_world(size: int) -> list[ThreadTransport]:
 
 
 def abort_world(world: list[ThreadTransport], why: str) -> None:
+    """Have every communicator of these ranks fail."""
     for one in world:
         one.mailbox.fail(None, AbortedError(why))

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..backends.nccl import NCCL, NcclRanks, unique_id
 from ..core.checked import shown, whole
+from ..core.config import get
 from ..core.device import resolve_device
 from ..core.errors import InvalidProblemError, UnsupportedError
 from ..interop.packages import package_name
@@ -99,5 +100,6 @@ def _master() -> Master:
     host, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
     if not host or not (port or "").isdigit():
         raise InvalidProblemError("MASTER_ADDR and MASTER_PORT must say where rank 0 listens; or give a directory")
+    key = get("BARACUDA_DISTRIBUTED_KEY")
     place = host, int(port or 0) + (os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True")  # torchrun holds the port
-    return Master(place, os.environ.get("BARACUDA_DISTRIBUTED_KEY", "").encode() or b"baracuda_py")
+    return Master(place, (b"baracuda_py" if key is None else key.text.encode()))

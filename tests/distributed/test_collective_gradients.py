@@ -28,7 +28,8 @@ CASES: dict[str, tuple[Any, Any]] = {  # a rank's call, and all ranks' results f
         lambda x, c: D.reduce_scatter(x, c, "sum", 1), lambda xs: [sum(p[r] for p in _pieces(xs, 1)) for r in range(3)]
     ),
     "reduce_scatter mean": (
-        lambda x, c: D.reduce_scatter(x, c, "mean"), lambda xs: [sum(p[r] for p in _pieces(xs, 0)) / 3 for r in range(3)]
+        lambda x, c: D.reduce_scatter(x, c, "mean"),
+        lambda xs: [sum(p[r] for p in _pieces(xs, 0)) / 3 for r in range(3)],
     ),
     "all_gather": (lambda x, c: D.all_gather(x, c, -1), lambda xs: [torch.cat(xs, -1)] * RANKS),
     "broadcast": (lambda x, c: D.broadcast(x, c, 1), lambda xs: [xs[1] + 0 * xs[r] for r in range(3)]),

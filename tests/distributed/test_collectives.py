@@ -50,7 +50,7 @@ def test_reductions(size: int, op: str) -> None:
     for shape in ((size * 3, 2), (0, 4), (2 * size, 1, 3)):
         xs = parts(size, shape)
         want = getattr(np, op)(np.stack(xs), axis=0)
-        for y in on_ranks(xs, lambda x, comm: D.all_reduce(x, comm, op)):
+        for y in on_ranks(xs, lambda x, comm, op=op: D.all_reduce(x, comm, op)):
             np.testing.assert_allclose(y, want, rtol=1e-13, atol=1e-13)
         got = on_ranks(xs, lambda x, comm: D.reduce_scatter(x, comm, op))
         np.testing.assert_allclose(np.concatenate(got), want, rtol=1e-13, atol=1e-13)
@@ -63,12 +63,12 @@ def test_reductions(size: int, op: str) -> None:
 def test_moves(size: int) -> None:
     xs = parts(size, (size, 2 * size, 3))
     for axis in (0, 1, -1):
-        for y in on_ranks(xs, lambda x, comm: D.all_gather(x, comm, axis)):
+        for y in on_ranks(xs, lambda x, comm, axis=axis: D.all_gather(x, comm, axis)):
             np.testing.assert_array_equal(y, np.concatenate(xs, axis))
     for y in on_ranks(xs, lambda x, comm: D.broadcast(x, comm, comm.size - 1)):
         np.testing.assert_array_equal(y, xs[-1])
     for split, concat in ((0, 0), (1, 2), (0, 1)):
-        got = on_ranks(xs, lambda x, comm: D.all_to_all(x, comm, split, concat))
+        got = on_ranks(xs, lambda x, comm, at=(split, concat): D.all_to_all(x, comm, *at))
         pieces = [np.split(x, size, split) for x in xs]
         for rank, y in enumerate(got):
             np.testing.assert_array_equal(y, np.concatenate([piece[rank] for piece in pieces], concat))
@@ -112,7 +112,7 @@ def test_every_element(kind: ElementKind) -> None:
         assert y.dtype == kind.dtype and y.tobytes() == np.concatenate(xs).tobytes()
     for op in ("sum", "min"):
         try:
-            got = on_ranks(xs, lambda x, comm: D.all_reduce(x, comm, op))
+            got = on_ranks(xs, lambda x, comm, op=op: D.all_reduce(x, comm, op))
         except UnsupportedError as error:
             refused = {"bool", "float8_e8m0fnu"} if op == "sum" else {"complex64", "complex128", "float8_e8m0fnu"}
             assert str(kind) in refused and str(kind) in str(error)
@@ -126,10 +126,10 @@ def test_strided_and_in_place() -> None:
     base = [np.arange(48.0).reshape(6, 8) + rank for rank in range(2)]
     for view in (lambda a: a[::2, ::-1], lambda a: a.T, lambda a: a[:, 1:5]):
         want = sum(view(a) for a in base)
-        for y in on_ranks(base, lambda x, comm: D.all_reduce(view(x), comm)):
+        for y in on_ranks(base, lambda x, comm, view=view: D.all_reduce(view(x), comm)):
             np.testing.assert_array_equal(y, want)
         out = [np.zeros_like(view(a)) for a in base]
-        got = on_ranks(base, lambda x, comm: D.all_reduce(view(x), comm, out=out[comm.rank]))
+        got = on_ranks(base, lambda x, comm, v=view, out=out: D.all_reduce(v(x), comm, out=out[comm.rank]))
         assert all(y is one for y, one in zip(got, out, strict=True))
         np.testing.assert_array_equal(out[1], want)
     xs = parts(4, (8, 9001))

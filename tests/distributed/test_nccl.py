@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from distributed_stand_in import linking, stood_in
 
 import baracuda_py as bc
 from baracuda_py.backends import nccl
@@ -18,22 +17,13 @@ from baracuda_py.core.tensor import TensorRef
 from baracuda_py.distributed.device import Job, NativeJob
 from baracuda_py.distributed.plan import PLANS
 from baracuda_py.distributed.refs import Room
-from baracuda_py.testing.libraries.nccl import HostNccl, HostNcclError
 
 D = bc.distributed
 
 
 @pytest.fixture(autouse=True)
-def standing_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name, value in (("bindings", HostNccl()), ("error", HostNcclError), ("unavailable", lambda: "")):
-        monkeypatch.setitem(vars(nccl.NCCL), name, value)
-    monkeypatch.setattr(nccl, "current", lambda device: contextlib.nullcontext())
-    yield
-
-
-def linking(comm: Any) -> nccl.NcclRanks:
-    said = comm.gathered({"collective": "nccl"}, nccl.unique_id().hex() if comm.rank == 0 else None)
-    return nccl.NcclRanks(comm.rank, comm.size, bytes.fromhex(said[0]), bc.fake_device(9.0))
+def standing_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    stood_in(monkeypatch)
 
 
 def ref(array: Any, kind: ElementKind) -> TensorRef:
@@ -140,7 +130,9 @@ def test_in_place(name: str) -> None:
     assert D.run_ranks(work, 3, timeout=20) == [True] * 3
 
 
-@pytest.mark.parametrize("name", ["all_reduce", "all_reduce of mean", "reduce", "reduce_scatter", "reduce_scatter along 1"])
+@pytest.mark.parametrize(
+    "name", ["all_reduce", "all_reduce of mean", "reduce", "reduce_scatter", "reduce_scatter along 1"]
+)
 def test_sums_by_nccl_itself(name: str) -> None:
     kind, facts = KIND[name]
 
@@ -191,7 +183,9 @@ def test_rows_and_what_they_promise() -> None:
 
 def test_a_missing_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(vars(nccl.NCCL), "unavailable")
-    monkeypatch.setattr(nccl, "_search", lambda name, bindings, package, behind: f'pip install "baracuda_py[cu12]" {behind}')
+    monkeypatch.setattr(
+        nccl, "_search", lambda name, bindings, package, behind: f'pip install "baracuda_py[cu12]" {behind}'
+    )
     monkeypatch.setattr(nccl, "cupy_major", lambda: 12)
     assert nccl.NCCL.unavailable() == 'pip install "baracuda_py[cu12,nccl12]" 10'
 

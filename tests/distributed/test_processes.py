@@ -115,7 +115,7 @@ def test_sizes_and_ranks_that_differ(tmp_path: Path) -> None:
 
 
 def test_strangers_are_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that says nothing, one that says what is no message, one with another key: ranks find each other all the same."""
+    """Ones that say nothing or what is no message: ranks find each other all the same."""
     at = ("127.0.0.1", int(port()))
     monkeypatch.setenv("MASTER_ADDR", at[0])
     monkeypatch.setenv("MASTER_PORT", str(at[1]))

@@ -36,21 +36,17 @@ class _Result:
         self.name = {4: "InvalidArgument", 5: "InvalidUsage"}.get(status, "InternalError")
 
 
-class Comm:
+class HostComm:
     """A rank's handle."""
 
-    def __init__(self, world: dict[tuple[int, int], Any] | None = None, rank: int = 0, size: int = 0) -> None:
+    def __init__(self, world: Any = None, rank: int = 0, size: int = 0) -> None:
         self.world, self.rank, self.size, self.gone = world, rank, size, False
-
-
-def _bytes(ptr: int, nbytes: int) -> Any:
-    return np.frombuffer((ctypes.c_char * nbytes).from_address(ptr), np.uint8) if nbytes else np.empty(0, np.uint8)
 
 
 class HostNccl:
     """What backends/nccl.py calls."""
 
-    Comm, Result = Comm, _Result
+    Comm, Result = HostComm, _Result
 
     def __init__(self) -> None:
         self._worlds: dict[bytes, dict[tuple[int, int], Any]] = defaultdict(lambda: defaultdict(queue.SimpleQueue))
@@ -60,16 +56,25 @@ class HostNccl:
     def get_unique_id(self) -> bytes:
         return next(self._ids).to_bytes(128, "little")
 
-    def comm_init_rank_scalable(self, size: int, rank: int, count: int, identity: bytearray, config: int) -> Comm:
-        return Comm(self._worlds[bytes(identity)], rank, size)
+    def comm_init_rank_scalable(self, size: int, rank: int, count: int, identity: bytearray, config: int) -> HostComm:
+        return HostComm(self._worlds[bytes(identity)], rank, size)
 
-    def get_last_error(self, comm: Comm) -> str:
+    def get_last_error(self, comm: HostComm) -> str:
         return "a stand-in"
 
-    def comm_abort(self, comm: Comm) -> None:
+    def comm_abort(self, comm: HostComm) -> None:
         comm.gone = True
 
     comm_destroy = comm_abort
+
+    def read(self, ptr: int, nbytes: int, stream: int) -> Any:
+        """A copy of memory, after what is in the stream."""
+        return np.frombuffer(ctypes.string_at(ptr, nbytes), np.uint8)
+
+    def write(self, ptr: int, data: Any, stream: int) -> None:
+        """Memory written, after what is in the stream."""
+        held = np.ascontiguousarray(data)
+        ctypes.memmove(ptr, held.ctypes.data, held.nbytes)
 
     # --- grouped moves -----------------------------------------------------------------------------------------------
 
@@ -81,59 +86,61 @@ class HostNccl:
         for one in receives:
             self._receive(*one)
 
-    def send(self, ptr: int, count: int, datatype: int, peer: int, comm: Comm, stream: int) -> None:
+    def send(self, ptr: int, count: int, datatype: int, peer: int, comm: HostComm, stream: int) -> None:
         self._check(comm, peer)
-        comm.world[comm.rank, peer].put(_bytes(ptr, count * _DTYPES[datatype].itemsize).copy())  # type: ignore[index]
+        comm.world[comm.rank, peer].put(self.read(ptr, count * _DTYPES[datatype].itemsize, stream))
 
-    def recv(self, ptr: int, count: int, datatype: int, peer: int, comm: Comm, stream: int) -> None:
+    def recv(self, ptr: int, count: int, datatype: int, peer: int, comm: HostComm, stream: int) -> None:
         self._check(comm, peer)
-        self._grouped.receives.append((ptr, count * _DTYPES[datatype].itemsize, peer, comm))
+        self._grouped.receives.append((ptr, count * _DTYPES[datatype].itemsize, peer, comm, stream))
 
-    def _receive(self, ptr: int, nbytes: int, peer: int, comm: Comm) -> None:
-        came = comm.world[peer, comm.rank].get(timeout=WAIT)  # type: ignore[index]
+    def _receive(self, ptr: int, nbytes: int, peer: int, comm: HostComm, stream: int) -> None:
+        came = comm.world[peer, comm.rank].get(timeout=WAIT)
         if len(came) != nbytes:
             raise HostNcclError(5)
-        _bytes(ptr, nbytes)[:] = came
+        self.write(ptr, came, stream)
 
-    def _check(self, comm: Comm, peer: int) -> None:
+    def _check(self, comm: HostComm, peer: int) -> None:
         if comm.gone or not 0 <= peer < comm.size:
             raise HostNcclError(4)
 
     # --- collectives -------------------------------------------------------------------------------------------------
 
-    def _all(self, data: Any, comm: Comm) -> list[Any]:
+    def _all(self, data: Any, comm: HostComm) -> list[Any]:
         self._check(comm, 0)
         for peer in range(comm.size):
-            comm.world[comm.rank, peer].put(data.copy())  # type: ignore[index]
-        return [comm.world[peer, comm.rank].get(timeout=WAIT) for peer in range(comm.size)]  # type: ignore[index]
+            comm.world[comm.rank, peer].put(data)
+        return [comm.world[peer, comm.rank].get(timeout=WAIT) for peer in range(comm.size)]
 
-    def all_gather(self, x: int, y: int, count: int, datatype: int, comm: Comm, stream: int) -> None:
+    def all_gather(self, x: int, y: int, count: int, datatype: int, comm: HostComm, stream: int) -> None:
         nbytes = count * _DTYPES[datatype].itemsize
-        _bytes(y, nbytes * comm.size)[:] = np.concatenate(self._all(_bytes(x, nbytes), comm))
+        self.write(y, np.concatenate(self._all(self.read(x, nbytes, stream), comm)), stream)
 
-    def broadcast(self, x: int, y: int, count: int, datatype: int, root: int, comm: Comm, stream: int) -> None:
+    def broadcast(self, x: int, y: int, count: int, datatype: int, root: int, comm: HostComm, stream: int) -> None:
         nbytes = count * _DTYPES[datatype].itemsize
-        _bytes(y, nbytes)[:] = self._all(_bytes(x, nbytes), comm)[root]
+        self.write(y, self._all(self.read(x, nbytes, stream), comm)[root], stream)
 
-    def _reduced(self, x: int, count: int, datatype: int, op: int, comm: Comm) -> Any:
+    def _reduced(self, x: int, count: int, datatype: int, op: int, comm: HostComm, stream: int) -> Any:
         dtype = _DTYPES[datatype]
-        parts = [one.view(dtype) for one in self._all(_bytes(x, count * dtype.itemsize), comm)]
+        parts = [one.view(dtype) for one in self._all(self.read(x, count * dtype.itemsize, stream), comm)]
         made = parts[0]
         for part in parts[1:]:
             made = (_COMBINE[0 if op == OPS["mean"] else op](made, part)).astype(dtype)
         return (made / dtype.type(comm.size)).astype(dtype) if op == OPS["mean"] else made
 
-    def all_reduce(self, x: int, y: int, count: int, datatype: int, op: int, comm: Comm, stream: int) -> None:
-        made = self._reduced(x, count, datatype, op, comm)
-        _bytes(y, made.nbytes)[:] = made.view(np.uint8)
+    def all_reduce(self, x: int, y: int, count: int, datatype: int, op: int, comm: HostComm, stream: int) -> None:
+        made = self._reduced(x, count, datatype, op, comm, stream)
+        self.write(y, made, stream)
 
-    def reduce_scatter(self, x: int, y: int, count: int, datatype: int, op: int, comm: Comm, stream: int) -> None:
-        made = self._reduced(x, count * comm.size, datatype, op, comm)[comm.rank * count : (comm.rank + 1) * count]
-        _bytes(y, made.nbytes)[:] = made.view(np.uint8)
+    def reduce_scatter(self, x: int, y: int, count: int, datatype: int, op: int, comm: HostComm, stream: int) -> None:
+        made = self._reduced(x, count * comm.size, datatype, op, comm, stream)[
+            comm.rank * count : (comm.rank + 1) * count
+        ]
+        self.write(y, made, stream)
 
     def reduce(
-        self, x: int, y: int, count: int, datatype: int, op: int, root: int, comm: Comm, stream: int
+        self, x: int, y: int, count: int, datatype: int, op: int, root: int, comm: HostComm, stream: int
     ) -> None:  # fmt: skip
-        made = self._reduced(x, count, datatype, op, comm)
+        made = self._reduced(x, count, datatype, op, comm, stream)
         if comm.rank == root:
-            _bytes(y, made.nbytes)[:] = made.view(np.uint8)
+            self.write(y, made, stream)
