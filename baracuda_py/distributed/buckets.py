@@ -18,7 +18,7 @@ from ..interop.packages import package_name
 from ..ops.elementwise.cast import cast
 from ..ops.layout.concat import concat
 from .collectives import all_reduce
-from .shares import options, refuse_traced, size_of
+from .shares import flat, options, refuse_traced, size_of
 
 BUCKET_BYTES = 25 << 20
 
@@ -51,15 +51,9 @@ def buckets(arrays: Sequence[Any], limit: int) -> Iterator[list[Any]]:
         yield held
 
 
-def flat(x: Any) -> Any:
-    """x along one axis: a view, or a copy where no view is."""
-    view = reshaped(x, (math.prod(shape_of(x, "x")),), "x")
-    return x.reshape((-1,)) if view is None else view
-
-
 def packed(arrays: Sequence[Any], stream: Any, out: Any = None) -> Any:
     """Arrays of one element behind each other."""
-    return concat([flat(one) for one in arrays], 0, out=out, stream=stream)
+    return concat([flat(one, stream) for one in arrays], 0, out=out, stream=stream)
 
 
 def unpack(line: Any, arrays: Sequence[Any], stream: Any) -> None:

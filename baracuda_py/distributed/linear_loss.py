@@ -17,7 +17,7 @@ from ..ops.loss.linear_losses import linear_cross_entropy
 from ..ops.reduce.reduce import logsumexp  # type: ignore[attr-defined]
 from ..ops.reduce.reduce import sum as summed  # type: ignore[attr-defined]
 from .collectives import all_gather, all_reduce
-from .shares import SLICES, TreeSum, as_rows, once, options, rank_of, refuse_traced, size_of, slice_bounds, wide
+from .shares import SLICES, TreeSum, as_rows, flat, once, options, rank_of, refuse_traced, size_of, slice_bounds, wide
 from .vocabulary import Terms, formula, upstream
 
 
@@ -45,12 +45,12 @@ def _loss(
         raise InvalidProblemError(f"{table[0] * size_of(comm)} classes have no {slices} slices; give fewer")
     terms = Terms(table[0] * size_of(comm), ignore_index, 0.0, z_loss, reduction, stream)
     wire, more = options(stream, preference)
-    flat, lead = as_rows(x, "x")
-    rows = shape_of(flat, "x")[0]
-    aims, found = targets.reshape((rows,)), []
+    matrix, lead = as_rows(x, "x")
+    rows = shape_of(matrix, "x")[0]
+    aims, found = flat(targets, stream), []
     for first, end in bounds:
         _, lse, target = linear_cross_entropy(
-            flat, weight_shard[first:end], aims, None if bias_shard is None else bias_shard[first:end],
+            matrix, weight_shard[first:end], aims, None if bias_shard is None else bias_shard[first:end],
             ignore_index=ignore_index, softcap=softcap, reduction="none", class_start=first_class + first, chunk=chunk,
             return_lse=True, return_target_logit=True, **more,
         )  # fmt: skip
@@ -114,36 +114,35 @@ def _slopes(
     bounds, first_class = slice_bounds(table[0], comm, slices), rank_of(comm) * table[0]
     terms = Terms(table[0] * size_of(comm), ignore_index, 0.0, z_loss, reduction, stream)
     wire, more = options(stream, preference)
-    flat, lead = as_rows(x, "x")
-    rows = shape_of(flat, "x")[0]
-    aims, whole = targets.reshape((rows,)), lse.reshape((rows,))
+    matrix, lead = as_rows(x, "x")
+    aims, whole = flat(targets, stream), flat(lse, stream)
     pull, hit = None, formula("0.0 * l")(l=whole, stream=stream)
     if dloss is not None:
-        up = terms.slopes(dloss if reduction != "none" else dloss.reshape((rows,)), terms.valid(aims))
+        up = terms.slopes(dloss if reduction != "none" else flat(dloss, stream), terms.valid(aims))
         pull = formula("u * (1 + 2 * zeta * l) if u != 0 else 0.0")(u=up, l=whole, zeta=terms.zeta, stream=stream)
         hit = formula("-u")(u=up, stream=stream)
     if dlse is not None:
-        own = dlse.reshape((rows,))
+        own = flat(dlse, stream)
         pull = own if pull is None else formula("a + b")(a=pull, b=own, stream=stream)
     none = formula("0.0 * l")(l=hit, stream=stream)
     total, dweights, dbiases = TreeSum(stream=stream), [], []
     for part, (first, end) in zip(parts, bounds, strict=True):
         share = formula("p * exp(part - whole) if p != 0 else 0.0")(p=pull, part=part, whole=whole, stream=stream)
         made = linear_cross_entropy_backward(
-            none, flat, weight_shard[first:end], aims, part, None if bias_shard is None else bias_shard[first:end],
+            none, matrix, weight_shard[first:end], aims, part, None if bias_shard is None else bias_shard[first:end],
             dlse=share, dtarget_logit=hit, ignore_index=ignore_index, softcap=softcap, reduction="none",
             class_start=first_class + first, chunk=chunk, return_dx=return_dx, return_dweight=return_dweight,
             return_dbias=bias_shard is not None, **more,
         )  # fmt: skip
         rest = list(made) if isinstance(made, tuple) else [made]
         if return_dx:
-            total.add(cast(rest.pop(0), wide(flat, "x"), stream=stream), own=True)
+            total.add(cast(rest.pop(0), wide(matrix, "x"), stream=stream), own=True)
         dweights += [rest.pop(0)] if return_dweight else []
         dbiases += rest
     dx = None
     if return_dx:
         dx = total.result() if size_of(comm) == 1 else all_reduce(total.result(), comm, **wire)
-        dx = cast(dx, str(read(flat, "x").element), stream=stream).reshape((*lead, table[1]))
+        dx = cast(dx, str(read(matrix, "x").element), stream=stream).reshape((*lead, table[1]))
     return dx, _joined(dweights, stream), _joined(dbiases, stream)
 
 

@@ -7,6 +7,7 @@ over the ranks is what is left of it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -15,6 +16,7 @@ from ..core import Array
 from ..core.arrays import read
 from ..core.checked import whole
 from ..core.errors import InvalidProblemError, UnsupportedError
+from ..core.outputs import beside
 from ..core.preference import PlanPreference, preferred
 from ..core.views import reshaped, shape_of
 from ..interop.packages import package_name
@@ -88,6 +90,12 @@ def refuse_traced(*arrays: Any) -> None:
             "layers of several ranks take CuPy, torch and NumPy arrays; in JAX use the ops themselves inside "
             "jax.shard_map, with jax.lax.psum"
         )
+
+
+def flat(x: Array, stream: Any) -> Any:
+    """x along one axis: a view, or where no view is, a copy in the order of the stream."""
+    with beside(x, stream):
+        return x.reshape((math.prod(shape_of(x, "x")),))
 
 
 def once(slopes: Any, given: dict[str, Any]) -> dict[str, Any]:

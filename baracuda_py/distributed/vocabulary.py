@@ -26,7 +26,7 @@ from ..ops.loss.cross_entropy import REDUCTIONS, cross_entropy
 from ..ops.reduce.reduce import amax  # type: ignore[attr-defined]
 from ..ops.reduce.reduce import sum as summed  # type: ignore[attr-defined]
 from .collectives import all_gather, all_reduce, reduce_scatter
-from .shares import SLICES, as_rows, once, options, rank_of, refuse_traced, size_of, slice_bounds, wide, wide_sum
+from .shares import SLICES, as_rows, flat, once, options, rank_of, refuse_traced, size_of, slice_bounds, wide, wide_sum
 
 
 @cache
@@ -185,15 +185,15 @@ def _loss(
     terms = Terms(shape[-1] * size, ignore_index, label_smoothing, z_loss, reduction, stream)
     wire, more = options(stream, preference)
     logits, lead = as_rows(logits_shard, "logits_shard")
-    flat = targets.reshape((shape_of(logits, "logits_shard")[0],))
-    every = _stats(logits, flat, bounds, terms.eps > 0, comm, wire, more)
+    aims = flat(targets, stream)
+    every = _stats(logits, aims, bounds, terms.eps > 0, comm, wire, more)
     top = amax(every[:, 0], axis=0, stream=stream)
     share = formula("s * exp(m - top) if m > -inf else 0.0")(s=every[:, 1], m=every[:, 0], top=top, stream=stream)
     total, target = (summed(x, axis=0, stream=stream) for x in (share, every[:, 2]))
     mass = summed(every[:, 3], axis=0, stream=stream) if terms.eps else None
     lse = formula("top + log(total)")(top=top, total=total, stream=stream)
     rise = formula("log(total) - (t - top)")(total=total, t=target, top=top, stream=stream)
-    valid = terms.valid(flat)
+    valid = terms.valid(aims)
     losses = terms.losses(valid, lse, rise, mass)
     if reduction == "none":
         losses = losses.reshape(lead)
@@ -247,15 +247,15 @@ def _slope(
     classes, rows = shape[-1], shape_of(stats, "stats")[1]
     terms = Terms(classes * size_of(comm), ignore_index, label_smoothing, z_loss, reduction, stream)
     logits, _ = as_rows(logits_shard, "logits_shard")
-    valid = terms.valid(targets.reshape((rows,)))
+    valid = terms.valid(flat(targets, stream))
     arrays = {"l": logits, "top": stats[0].reshape((rows, 1)), "total": stats[1].reshape((rows, 1))}
     facts: dict[str, Any] = {}
     pull, hit = "0.0", ""
     if dloss is not None:
         with beside(logits, stream):
             arrays["c"] = arange(classes, element="int64", like=logits)
-        arrays["i"] = own_rows(targets, classes, comm, stream).reshape((rows, 1))
-        up = terms.slopes(dloss if reduction != "none" else dloss.reshape((rows,)), valid)
+        arrays["i"] = own_rows(flat(targets, stream), classes, comm, stream).reshape((rows, 1))
+        up = terms.slopes(dloss if reduction != "none" else flat(dloss, stream), valid)
         arrays["up"] = up.reshape((rows, 1))
         facts |= {"eps": terms.eps, "share": terms.eps / terms.classes}
         pull, hit = "up", " - up * ((1 - eps if c == i else 0.0) + share)"
@@ -263,7 +263,7 @@ def _slope(
             arrays["lse"], facts["zeta"] = lse.reshape((rows, 1)), terms.zeta
             pull = "up * (1 + 2 * zeta * lse)"
     if dlse is not None:
-        arrays["dlse"] = dlse.reshape((rows, 1))
+        arrays["dlse"] = flat(dlse, stream).reshape((rows, 1))
         pull = f"{pull} + dlse"
     kind, slope = str(read(logits, "logits_shard").element), f"exp(l - top) / total * ({pull}){hit}"
     if dlse is None:  # a row that is left out has the gradient 0, whatever its logits are
