@@ -17,6 +17,7 @@ from ..core.errors import InvalidProblemError
 from ..core.views import shape_of, transposed
 from ..expressions.elementwise import elementwise
 from ..ops.elementwise.cast import cast
+from ..ops.gemm.gemm import GemmPlan
 from ..ops.gemm.linear import linear
 from ..ops.gemm.matmul import matmul
 from ..ops.reduce.reduce import sum as summed  # type: ignore[attr-defined]
@@ -24,6 +25,7 @@ from .collectives import all_gather, all_reduce, reduce_scatter
 from .shares import (
     SLICES,
     as_rows,
+    layer,
     once,
     options,
     own_part,
@@ -43,6 +45,9 @@ def _checked(x: Any, weight: Any, bias: Any, names: tuple[str, str, str]) -> Non
         raise InvalidProblemError(
             f"{names[1]} must be [out, in] and {names[0]} [*, in] of the same in, got shapes {shape} and {rows}"
         )
+    kinds = [read(one, name).element for one, name in ((x, names[0]), (weight, names[1]))]
+    if kinds[0] is not kinds[1]:
+        raise InvalidProblemError(f"{names[1]} must be {kinds[0]} as {names[0]} is, got {kinds[1]}; cast one of them")
     if bias is not None and shape_of(bias, names[2]) != shape[:1]:
         raise InvalidProblemError(f"{names[2]} must have shape {shape[:1]}, got {shape_of(bias, names[2])}")
 
@@ -118,6 +123,7 @@ def _column_back(dy: Any, **given: Any) -> Any:
     return column_parallel_linear_backward(dy, **once(dy, given), **wanted)
 
 
+@layer(GemmPlan)
 @composed(_column_back, "x", "weight_shard", "bias_shard", reads=("x", "weight_shard"))
 def column_parallel_linear(
     x: Array, weight_shard: Array, bias_shard: Array | None = None, comm: Any = None, *, gather_output: bool = False,
@@ -174,6 +180,7 @@ def _row_back(dy: Any, **given: Any) -> Any:
     return row_parallel_linear_backward(dy, **once(dy, given), **wanted)
 
 
+@layer(GemmPlan)
 @composed(_row_back, "x_shard", "weight_shard", "bias", reads=("x_shard", "weight_shard"))
 def row_parallel_linear(
     x_shard: Array, weight_shard: Array, bias: Array | None = None, comm: Any = None, *, split_input: bool = False,

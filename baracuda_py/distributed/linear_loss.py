@@ -10,14 +10,30 @@ from ..core.arrays import read
 from ..core.checked import truth
 from ..core.errors import InvalidProblemError
 from ..core.views import constant, shape_of
+from ..interop.dynamo import uncompiled
 from ..ops.elementwise.cast import cast
 from ..ops.layout.concat import concat, stack
+from ..ops.loss.linear_cross_entropy import LinearCrossEntropyPlan
 from ..ops.loss.linear_cross_entropy_backward import linear_cross_entropy_backward
 from ..ops.loss.linear_losses import linear_cross_entropy
 from ..ops.reduce.reduce import logsumexp  # type: ignore[attr-defined]
 from ..ops.reduce.reduce import sum as summed  # type: ignore[attr-defined]
 from .collectives import all_gather, all_reduce
-from .shares import SLICES, TreeSum, as_rows, flat, once, options, rank_of, refuse_traced, size_of, slice_bounds, wide
+from .shares import (
+    GRAPH,
+    SLICES,
+    TreeSum,
+    as_rows,
+    flat,
+    layer,
+    once,
+    options,
+    rank_of,
+    refuse_traced,
+    size_of,
+    slice_bounds,
+    wide,
+)
 from .vocabulary import Terms, formula, upstream
 
 
@@ -27,6 +43,7 @@ def _back(slopes: Any, y: Any, **given: Any) -> Any:
     return _slopes(slopes[0], slopes[1], y[1], y[2], **facts, **wanted)
 
 
+@layer(LinearCrossEntropyPlan)
 @composed(_back, "x", "weight_shard", "bias_shard", result=True)
 def _loss(
     x: Array, weight_shard: Array, targets: Array, bias_shard: Array | None, comm: Any, ignore_index: int,
@@ -65,6 +82,7 @@ def _loss(
     return terms.reduced(losses, valid, out), lse.reshape(lead), packed[:, 0]
 
 
+@uncompiled(GRAPH)
 def vocab_parallel_linear_cross_entropy(
     x: Array, weight_shard: Array, targets: Array, bias_shard: Array | None = None, comm: Any = None, *,
     ignore_index: int = -100, z_loss: float = 0.0, softcap: float = 0.0, reduction: str = "mean",

@@ -8,25 +8,39 @@ over the ranks is what is left of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 from ..core import Array
 from ..core.arrays import read
-from ..core.checked import whole
+from ..core.checked import shown, whole
 from ..core.errors import InvalidProblemError, UnsupportedError
 from ..core.outputs import beside
 from ..core.preference import PlanPreference, preferred
 from ..core.views import reshaped, shape_of
+from ..interop.dynamo import uncompiled
 from ..interop.packages import package_name
 from ..interop.torch_rules import recorded
 from ..ops.elementwise.binary_functions import add
 from ..ops.reduce.reduce import sum as summed  # type: ignore[attr-defined]
 
+F = TypeVar("F", bound=Callable[..., Any])
 SLICES = 8
+GRAPH = "what several ranks do together is no part of a graph"
 SAME_ROWS = PlanPreference(batch_invariant=True)
 """What products ask for where the caller asks for nothing: an order of sums that no extent but the summed one sets."""
+
+
+def layer(plan: Any) -> Callable[[F], F]:
+    """Marks a composed function: torch.autocast casts operands as those of a plan, and torch.compile's graph ends."""
+
+    def mark(function: F) -> F:
+        made: Any = function
+        made.plan, made.fixed = plan, {}
+        return uncompiled(GRAPH)(function)
+
+    return mark
 
 
 def options(stream: Any, preference: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -40,7 +54,11 @@ def options(stream: Any, preference: Any) -> tuple[dict[str, Any], dict[str, Any
 
 def size_of(comm: Any) -> int:
     """The ranks of a communicator; None is one rank alone."""
-    return 1 if comm is None else int(comm.size)
+    if comm is None:
+        return 1
+    if not isinstance(getattr(comm, "size", None), int) or not isinstance(getattr(comm, "rank", None), int):
+        raise InvalidProblemError(f"comm must be a Communicator or None, got {shown(comm)}")
+    return int(comm.size)
 
 
 def rank_of(comm: Any) -> int:

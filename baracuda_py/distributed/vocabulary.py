@@ -16,17 +16,33 @@ from ..core.errors import InvalidProblemError
 from ..core.outputs import beside
 from ..core.views import constant, shape_of
 from ..expressions.elementwise import elementwise
+from ..interop.dynamo import uncompiled
 from ..ops.elementwise.cast import cast
+from ..ops.embedding.embedding import EmbeddingPlan
 from ..ops.embedding.embedding_backward import embedding_backward
 from ..ops.embedding.embedding_forms import vocab_parallel_embedding as rows_of_part
 from ..ops.indexing.mask_functions import take_along_axis
 from ..ops.layout.concat import stack
 from ..ops.layout.creation import arange, ones_like
-from ..ops.loss.cross_entropy import REDUCTIONS, cross_entropy
+from ..ops.loss.cross_entropy import REDUCTIONS, CrossEntropyLossPlan, cross_entropy
 from ..ops.reduce.reduce import amax  # type: ignore[attr-defined]
 from ..ops.reduce.reduce import sum as summed  # type: ignore[attr-defined]
 from .collectives import all_gather, all_reduce, reduce_scatter
-from .shares import SLICES, as_rows, flat, once, options, rank_of, refuse_traced, size_of, slice_bounds, wide, wide_sum
+from .shares import (
+    GRAPH,
+    SLICES,
+    as_rows,
+    flat,
+    layer,
+    once,
+    options,
+    rank_of,
+    refuse_traced,
+    size_of,
+    slice_bounds,
+    wide,
+    wide_sum,
+)
 
 
 @cache
@@ -63,6 +79,7 @@ def _embedding_back(dy: Any, **given: Any) -> Any:
     return vocab_parallel_embedding_backward(dy, **once(dy, given))
 
 
+@layer(EmbeddingPlan)
 @composed(_embedding_back, "weight_shard", reads=("indices",))
 def vocab_parallel_embedding(
     indices: Array, weight_shard: Array, comm: Any = None, *, sequence_parallel: bool = False, out: Any = None,
@@ -166,6 +183,7 @@ def _loss_back(slopes: Any, y: Any, **given: Any) -> Any:
     return _slope(slopes[0], slopes[1], y[1], y[2], **facts)
 
 
+@layer(CrossEntropyLossPlan)
 @composed(_loss_back, "logits_shard", result=True)
 def _loss(
     logits_shard: Array, targets: Array, comm: Any, ignore_index: int, label_smoothing: float, z_loss: float,
@@ -201,6 +219,7 @@ def _loss(
     return loss, lse.reshape(lead), stack([top, total], 0, stream=stream)
 
 
+@uncompiled(GRAPH)
 def vocab_parallel_cross_entropy(
     logits_shard: Array, targets: Array, comm: Any = None, *, ignore_index: int = -100, label_smoothing: float = 0.0,
     z_loss: float = 0.0, reduction: str = "mean", slices: int = SLICES, return_lse: bool = False,

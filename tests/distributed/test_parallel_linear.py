@@ -161,8 +161,10 @@ def test_slices_where_nothing_divides() -> None:
         (lambda x, w, b, c: D.column_parallel_linear(x, w, b, c, gather_output=1), "gather_output must be True"),
         (lambda x, w, b, c: D.row_parallel_linear(x[..., :5], w, b, c, split_input=True), "equal parts"),
         (lambda x, w, b, c: D.row_parallel_linear(x.swapaxes(0, 1), w, b, c), "give a contiguous copy"),
-        (lambda x, w, b, c: D.row_parallel_linear(x.astype(np.int32), w, b, c), "x_shard must be float16"),
+        (lambda x, w, b, c: D.row_parallel_linear(x.astype(int), w.astype(int), b, c), "x_shard must be float16"),
         (lambda x, w, b, c: D.row_parallel_linear(x[0, 0, 0, None][0:1].reshape(()), w, b, c), "weight_shard must be"),
+        (lambda x, w, b, c: D.row_parallel_linear(x.astype(np.float16), w, b, c), "must be float16 as x_shard is"),
+        (lambda x, w, b, c: D.row_parallel_linear(x, w, b, "ranks"), "comm must be a Communicator"),
     ],
 )
 def test_errors_come_before_anything_is_sent(call: Any, match: str) -> None:

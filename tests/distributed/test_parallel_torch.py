@@ -154,3 +154,29 @@ def test_modules_have_the_shares_of_one_layer() -> None:
         torch.testing.assert_close(one[0], want)
         torch.testing.assert_close(one[1], loss)
         torch.testing.assert_close(one[2], fused)
+
+
+def test_autocast_and_compiled_functions() -> None:
+    whole, ids, targets = weights(torch.float32)
+    x, w = whole["table"][ids], whole["w1"].clone().requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = D.column_parallel_linear(x, w, whole["b1"])
+        assert y.dtype is torch.bfloat16
+        loss = D.vocab_parallel_cross_entropy(y[..., :CLASSES], targets)
+        assert loss.dtype is torch.float32
+    loss.backward()
+    assert w.grad.dtype is torch.float32
+    compiled = torch.compile(lambda x: D.column_parallel_linear(2 * x, w) * 2, backend="eager")
+    assert torch.equal(compiled(x), D.column_parallel_linear(2 * x, w) * 2)  # the graph ends at the call
+
+
+def test_arrays_of_jax_are_refused() -> None:
+    jax = pytest.importorskip("jax")
+    x = jax.numpy.ones((8, 8))
+    for call in (
+        lambda x: D.row_parallel_linear(x, x), lambda x: D.vocab_parallel_embedding(x.astype(int), x),
+        lambda x: D.vocab_parallel_cross_entropy(x, x[0].astype(int)), lambda x: D.all_reduce_gradients([x]),
+    ):  # fmt: skip
+        for given in (call, jax.jit(call)):
+            with pytest.raises(bc.UnsupportedError, match=r"jax\.lax\.psum"):
+                given(x)
