@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..calls.composed import composed
 from ..core.arrays import read
 from ..core.checked import shown
 from ..core.errors import InvalidProblemError
@@ -40,7 +39,7 @@ def _options(out: Any, stream: Any, preference: Any) -> dict[str, Any]:
     return {"out": out, "stream": stream, "preference": preference}
 
 
-@composed(gradients.all_reduce, "x", reads=(), where=gradients.has_one)
+@gradients.recorded(gradients.all_reduce, "x", gradients.has_one)
 def all_reduce(
     x: Array, comm: Communicator, op: Any = "sum", *, out: Any = None, stream: Any = None, preference: Any = None
 ) -> Array:
@@ -55,7 +54,7 @@ def all_reduce(
     return _call(AllReduceDescriptor, x, comm, _options(out, stream, preference), op=op)
 
 
-@composed(gradients.reduce_scatter, "x", reads=(), where=gradients.has_one)
+@gradients.recorded(gradients.reduce_scatter, "x", gradients.has_one)
 def reduce_scatter(
     x: Array, comm: Communicator, op: Any = "sum", axis: int = 0, *,
     out: Any = None, stream: Any = None, preference: Any = None,
@@ -68,7 +67,7 @@ def reduce_scatter(
     return _call(ReduceScatterDescriptor, x, comm, _options(out, stream, preference), op=op, axis=axis)
 
 
-@composed(gradients.all_gather, "x", reads=(), where=gradients.has_one)
+@gradients.recorded(gradients.all_gather, "x", gradients.has_one)
 def all_gather(
     x: Array, comm: Communicator, axis: int = 0, *, out: Any = None, stream: Any = None, preference: Any = None
 ) -> Array:
@@ -80,7 +79,7 @@ def all_gather(
     return _call(AllGatherDescriptor, x, comm, _options(out, stream, preference), axis=axis)
 
 
-@composed(gradients.broadcast, "x", reads=(), where=gradients.has_one)
+@gradients.recorded(gradients.broadcast, "x", gradients.has_one)
 def broadcast(
     x: Array, comm: Communicator, root: int = 0, *, out: Any = None, stream: Any = None, preference: Any = None
 ) -> Array:
@@ -91,7 +90,7 @@ def broadcast(
     return _call(BroadcastDescriptor, x, comm, _options(out, stream, preference), root=root)
 
 
-@composed(gradients.none, "x", reads=(), where=gradients.refused("reduce"))
+@gradients.recorded(gradients.none, "x", gradients.refused("reduce"))
 def reduce(
     x: Array, comm: Communicator, op: Any = "sum", root: int = 0, *,
     out: Any = None, stream: Any = None, preference: Any = None,
@@ -104,7 +103,7 @@ def reduce(
     return _call(ReduceDescriptor, x, comm, _options(out, stream, preference), op=op, root=root)
 
 
-@composed(gradients.all_to_all, "x", reads=(), where=gradients.has_one)
+@gradients.recorded(gradients.all_to_all, "x", gradients.has_one)
 def all_to_all(
     x: Array, comm: Communicator, split_axis: int = 0, concat_axis: int = 0, *,
     out: Any = None, stream: Any = None, preference: Any = None,
@@ -118,7 +117,7 @@ def all_to_all(
     return _call(AllToAllDescriptor, x, comm, _options(out, stream, preference), **facts)
 
 
-@composed(gradients.all_to_all_v, "x", reads=(), where=gradients.has_one)
+@gradients.recorded(gradients.all_to_all_v, "x", gradients.has_one)
 def all_to_all_v(
     x: Array, send_counts: Sequence[int], receive_counts: Sequence[int], comm: Communicator, *,
     out: Any = None, stream: Any = None, preference: Any = None,
@@ -134,7 +133,7 @@ def all_to_all_v(
     return _call(AllToAllVDescriptor, x, comm, _options(out, stream, preference), **facts)
 
 
-@composed(gradients.permute, "x", reads=(), where=gradients.has_one)
+@gradients.recorded(gradients.permute, "x", gradients.has_one)
 def permute(
     x: Array, comm: Communicator, pairs: Sequence[tuple[int, int]], *,
     out: Any = None, stream: Any = None, preference: Any = None,
@@ -147,7 +146,7 @@ def permute(
     return _call(PermuteDescriptor, x, comm, _options(out, stream, preference), pairs=pairs)
 
 
-@composed(gradients.none, "x", reads=(), where=gradients.refused("send"))
+@gradients.recorded(gradients.none, "x", gradients.refused("send"))
 def send(x: Array, comm: Communicator, to: int, *, stream: Any = None, preference: Any = None) -> None:
     """x to rank `to`, which calls `receive`. Returns when x may be written again, which may be before it came.
 
@@ -156,7 +155,7 @@ def send(x: Array, comm: Communicator, to: int, *, stream: Any = None, preferenc
     _call(SendReceiveDescriptor, x, comm, _options(None, stream, preference), to=to)
 
 
-@composed(gradients.none, "like", reads=(), where=gradients.refused("receive"))
+@gradients.recorded(gradients.none, "like", gradients.refused("receive"))
 def receive(
     like: Array, comm: Communicator, source: int, *, out: Any = None, stream: Any = None, preference: Any = None
 ) -> Array:
@@ -168,7 +167,7 @@ def receive(
     return _call(SendReceiveDescriptor, like, comm, _options(out, stream, preference), source=source)
 
 
-@composed(gradients.none, "x", reads=(), where=gradients.refused("send_receive"))
+@gradients.recorded(gradients.none, "x", gradients.refused("send_receive"))
 def send_receive(
     x: Array, comm: Communicator, to: int, source: int, *,
     out: Any = None, stream: Any = None, preference: Any = None,

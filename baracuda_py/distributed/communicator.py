@@ -27,7 +27,13 @@ class Communicator:
     """
 
     def __init__(
-        self, transport: Transport, timeout: float, *, members: Sequence[int] | None = None, group: str = "0"
+        self,
+        transport: Transport,
+        timeout: float,
+        *,
+        members: Sequence[int] | None = None,
+        group: str = "0",
+        parent: Communicator | None = None,
     ) -> None:
         self._transport, self._group = transport, group
         self._members = tuple(range(transport.size) if members is None else members)
@@ -37,7 +43,7 @@ class Communicator:
         self._linking: Callable[[Communicator], Any] | None = None
         self.plans: dict[Any, Any] = {}  # of the functions, by descriptor and preference
         self.agreed: set[str] = set()  # calls on a device that all ranks have made alike
-        self._pid = os.getpid()
+        self._pid, self._parent = os.getpid(), parent
         self.rank, self.size = self._members.index(transport.rank), len(self._members)
 
     @property
@@ -60,8 +66,13 @@ class Communicator:
         """Seconds that a call waits for the other ranks."""
         return self._timeout
 
+    @property
+    def closed(self) -> bool:
+        """Whether this rank has left, or what this was split off."""
+        return self._closed or (self._parent is not None and self._parent.closed)
+
     def __repr__(self) -> str:
-        state = "closed" if self._closed else "failed" if self._error else self.engine
+        state = "closed" if self.closed else "failed" if self._error else self.engine
         return f"<Communicator rank {self.rank} of {self.size}, {state}>"
 
     def __enter__(self) -> Communicator:
@@ -113,7 +124,7 @@ class Communicator:
     def _part(self, ranks: list[int], group: str) -> Communicator:
         """A communicator of some of the ranks, in that order."""
         members = [self._members[rank] for rank in ranks]
-        return Communicator(self._transport, self.timeout, members=members, group=group)
+        return Communicator(self._transport, self.timeout, members=members, group=group, parent=self)
 
     def attach(self, linking: Callable[[Communicator], Any]) -> None:
         """Have a device's library carry arrays of that device, here and in what is split off; `linking` makes it."""
@@ -126,7 +137,7 @@ class Communicator:
         """Raises what this communicator failed with."""
         if self._pid != os.getpid():
             raise DistributedError("the communicator was made in another process; a forked child makes its own")
-        if self._closed:
+        if self.closed:
             raise DistributedError("the communicator is closed")
         error = self._error or self._transport.mailbox.failure(self._group)
         if error is None and self._link is not None and self._link.aborted:

@@ -53,6 +53,12 @@ class Job:
         self.copy(x, found)
         return found
 
+    def target(self, x: TensorRef, y: TensorRef) -> TensorRef:
+        """Where a result without gaps goes: y, or the workspace where y has gaps or meets x in part."""
+        if refs.dense(y) and (x.ptr == y.ptr or not refs.overlap(x, y)):
+            return y
+        return self.room.take(y.shape, y.element)  # type: ignore[arg-type]
+
     def summed(self, parts: Sequence[TensorRef], y: TensorRef, op: ReduceOp) -> None:
         """y = the parts of all ranks as one, in the order of the tree."""
         element: ElementKind = y.element  # type: ignore[assignment]
@@ -110,7 +116,8 @@ class Job:
         y = self.y
         assert y is not None
         pieces = refs.even(y, self.ranks, self.desc.axis)
-        if refs.dense(self.x) and refs.dense(y) and all(map(refs.dense, pieces)):
+        apart = self.x.ptr == pieces[self.rank].ptr or not refs.overlap(self.x, y)
+        if apart and refs.dense(self.x) and refs.dense(y) and all(map(refs.dense, pieces)):
             if self.carrier is not None:
                 self.carrier.all_gather(refs.piece(self.x), refs.piece(y), self.stream)
             return
@@ -121,7 +128,7 @@ class Job:
         assert y is not None
         root = self.rank == self.desc.root
         x = self.packed(self.x) if root else self.x
-        target = y if refs.dense(y) else self.room.take(y.shape, y.element)  # type: ignore[arg-type]
+        target = self.target(x, y)
         if self.carrier is not None:
             self.carrier.broadcast(refs.piece(x if root else target), refs.piece(target), self.desc.root, self.stream)
         self.copy(target, y)
@@ -159,7 +166,7 @@ class Job:
         y, op = self.y, self.desc.op
         assert y is not None
         x = refs.flat(self.packed(self.x))
-        into = y if refs.dense(y) else self.room.take(y.shape, y.element)  # type: ignore[arg-type]
+        into = self.target(x, y)
         target = refs.flat(into)
         if refs.piece(x).nbytes <= SMALL or self.ranks <= 2:
             self.summed(self._heard([x] * self.ranks), target, op)
@@ -185,7 +192,7 @@ class Job:
         if self.y is None:
             self.exchange(sends, [None] * self.ranks)
             return
-        into = self.y if refs.dense(self.y) else self.room.take(self.y.shape, self.y.element)  # type: ignore[arg-type]
+        into = self.target(x, self.y)
         self.summed(self._heard(sends), refs.flat(into), self.desc.op)
         self.copy(into, self.y)
 
@@ -203,10 +210,7 @@ class NativeJob(Job):
 
     def _dense(self) -> tuple[TensorRef, TensorRef | None]:
         x = self.packed(self.x)
-        y = self.y
-        if y is not None and not refs.dense(y):
-            y = self.room.take(y.shape, y.element)  # type: ignore[arg-type]
-        return x, y
+        return x, None if self.y is None else self.target(x, self.y)
 
     def all_reduce(self) -> None:
         x, y = self._dense()
@@ -234,7 +238,8 @@ class NativeJob(Job):
             held = self.x
         y = self.y
         assert y is not None
-        into = y if refs.dense(y) else self.room.take(y.shape, self.desc.element)
+        apart = refs.dense(y) and not refs.overlap(held, y)
+        into = y if apart else self.room.take(y.shape, self.desc.element)
         if self.carrier is not None:
             op = self.desc.op.value
             self.carrier.reduce_scatter(refs.piece(held), refs.piece(into), self.desc.element, op, self.stream)

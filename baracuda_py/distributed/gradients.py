@@ -2,15 +2,53 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from ..calls.composed import may_grow
+from ..calls.interpreters import Composed, recorder
 from ..core.errors import UnsupportedError
 from ..core.registry import public
+from ..interop.dynamo import uncompiled
 from ..interop.jax_arrays import staged
 from .communicator import Communicator
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+GRAPH = "other ranks take part in a collective, which a graph does not know; it is called between compiled parts"
+
+
+def recorded(backward: Callable[..., Any], operand: str, where: Callable[[dict[str, Any]], bool]) -> Callable[[F], F]:
+    """Marks a collective whose gradient `backward(dy, …)` makes, where `where` tells by the arguments that it has one.
+
+    As `calls.composed` does for functions of one device; autocast leaves what ranks exchange as it is, and
+    torch.compile's graph ends there.
+    """
+
+    def mark(function: F) -> F:
+        shown = inspect.signature(function)
+
+        @functools.wraps(function)
+        def call(*args: Any, **given: Any) -> Any:
+            found = recorder((*args, *given.values()))
+            if found is not None:
+                try:
+                    bound = shown.bind(*args, **given)
+                except TypeError:
+                    return function(*args, **given)  # which says what is wrong
+                bound.apply_defaults()
+                held = dict(bound.arguments)
+                if where(held):
+                    return found.compose(Composed(function, backward, held, (operand,), False, ()))
+            return function(*args, **given)
+
+        return uncompiled(GRAPH)(call)  # type: ignore[return-value]
+
+    return mark
 
 
 def _of(name: str) -> Callable[..., Any]:

@@ -97,10 +97,8 @@ def all_to_all(comm: Communicator, desc: AllToAllDescriptor, x: np.ndarray, y: n
         piece[...] = data
 
 
-def all_to_all_v(comm: Communicator, desc: AllToAllVDescriptor, x: np.ndarray, y: np.ndarray) -> None:
-    """Rows to each rank, whose counts are compared first."""
-    pieces = np.split(x, np.cumsum(desc.send_counts)[:-1])
-    got, counts = comm.exchange(desc.call(), pieces, [desc.send_counts, desc.receive_counts])
+def fitting(comm: Communicator, counts: Sequence[Any]) -> None:
+    """Raises where a rank sends more or fewer rows than another takes; counts: what each sends and receives."""
     for source, (sent, _) in enumerate(counts):
         for to, (_, received) in enumerate(counts):
             if sent[to] != received[source]:
@@ -108,6 +106,13 @@ def all_to_all_v(comm: Communicator, desc: AllToAllVDescriptor, x: np.ndarray, y
                     f"rank {source} calls all_to_all_v with {sent[to]} rows for rank {to}, which takes "
                     f"{received[source]} of rank {source}"
                 )
+
+
+def all_to_all_v(comm: Communicator, desc: AllToAllVDescriptor, x: np.ndarray, y: np.ndarray) -> None:
+    """Rows to each rank, whose counts are compared first."""
+    pieces = np.split(x, np.cumsum(desc.send_counts)[:-1])
+    got, counts = comm.exchange(desc.call(), pieces, [desc.send_counts, desc.receive_counts])
+    fitting(comm, counts)
     rows = np.split(y, np.cumsum(desc.receive_counts)[:-1])
     for piece, data in zip(rows, got, strict=True):
         piece[...] = seen(data, desc.element.dtype, piece.shape)  # type: ignore[arg-type]

@@ -30,6 +30,8 @@ def run_ranks(
     seconds that a call waits for other ranks. The first error of a rank is raised, and every other rank is aborted.
     """
     count, limit = whole("size", size, 1), seconds(timeout)
+    if not isinstance(engine, str):
+        raise InvalidProblemError(f"engine must be 'threads' or 'processes', got {shown(engine)}")
     if engine == "threads":
         return _in_threads(function, count, args, limit)
     if engine == "processes":
@@ -77,6 +79,12 @@ def _in_threads(function: Callable[..., Any], size: int, args: tuple[Any, ...], 
 
 
 def _in_processes(function: Callable[..., Any], size: int, args: tuple[Any, ...], timeout: float) -> list[Any]:
+    try:
+        pickle.dumps(function)
+    except Exception as error:
+        raise InvalidProblemError(
+            f"function must be one that a new process can import ({error}); define it in a module, or take threads"
+        ) from None
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="baracuda_py_") as directory:
         ends, processes = [], []

@@ -17,9 +17,9 @@ from ..core.tensor import TensorRef
 from ..interop.packages import package_name
 from ..jit.launch import runtime_for
 from .communicator import Communicator
-from .descriptors import SendReceiveDescriptor
+from .descriptors import AllToAllVDescriptor, SendReceiveDescriptor
 from .device import Job, NativeJob
-from .host import RUN
+from .host import RUN, fitting
 from .refs import Room
 
 Ref = TensorRef | None
@@ -67,12 +67,24 @@ def on_device(
 
 
 def _agree(desc: Any, comm: Communicator) -> None:
-    """The ranks compare their calls where one is new, or always by BARACUDA_CHECK=1: the host waits for that alone."""
+    """The ranks compare their calls where one is new, or always by BARACUDA_CHECK=1: the host waits for that alone.
+
+    Counts of rows are compared at every call, as they differ from one to the next.
+    """
     comm.check()
-    if isinstance(desc, SendReceiveDescriptor):
-        return
     call = desc.call()
-    key = json.dumps(call)
-    if key not in comm.agreed or get("BARACUDA_CHECK"):
+    if isinstance(desc, AllToAllVDescriptor):
+        fitting(comm, comm.gathered(call, [desc.send_counts, desc.receive_counts]))
+        return
+    between = (desc.to, desc.source) if isinstance(desc, SendReceiveDescriptor) else ()
+    key = json.dumps([call, between])
+    if key in comm.agreed and not get("BARACUDA_CHECK"):
+        return
+    if not between:
         comm.exchange(call)
-        comm.agreed.add(key)
+    else:
+        if desc.to is not None:
+            comm.sent(call, desc.to, np.empty(0))
+        if desc.source is not None:
+            comm.received(call, desc.source)
+    comm.agreed.add(key)

@@ -60,7 +60,12 @@ class Mailbox:
             watch()
 
     def failure(self, group: str) -> DistributedError | None:
-        return self._failed.get(group) or self._over
+        """What a communicator failed with, or one that it was split off."""
+        while group:
+            if error := self._failed.get(group):
+                return error
+            group = group.rpartition("/")[0]
+        return self._over
 
     def take(self, source: int, group: str, deadline: float) -> Frame:
         """The next frame of a sender; raises what failed where none can come, `TimedOutError` where none came."""

@@ -190,6 +190,10 @@ class CollectivePlan:
         y = None if shape is None else self._operand("y", args.y, shape)
         if y is not None and y.readonly:
             raise read_only(args.y, "out")
+        if y is not None and _repeats(y):
+            raise InvalidProblemError(
+                f"out has places that share memory (strides {y.strides}); give an array of its own"
+            )
         devices = {one.device for one in (x, y) if one is not None}
         if len(devices) > 1:
             raise DeviceMismatchError("x and out are on different devices; both must be on one")
@@ -257,6 +261,17 @@ class CollectivePlan:
 
 _CARRIED = {kind: ElementKind.U8 for kind in ElementKind if kind.carrier != kind.dtype}
 """Elements that packages without them carry as bytes."""
+
+
+def _repeats(at: Reading) -> bool:
+    """Whether two places have one address."""
+    axes = sorted((abs(step), extent) for step, extent in zip(at.strides, at.shape, strict=True) if extent > 1)
+    reach = 0
+    for step, extent in axes:
+        if step <= reach:
+            return 0 not in at.shape
+        reach += step * (extent - 1)
+    return False
 
 
 def _ref(at: Reading, element: ElementKind) -> TensorRef:

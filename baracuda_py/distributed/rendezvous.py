@@ -218,9 +218,11 @@ def _first_reached(at: Directory | Master, rank: int, size: int, deadline: float
     try:
         said = {"rank": rank, "size": size, "host": host, "port": listener.port}
         return knock(found, key, said, deadline), listener
-    except BaseException:
+    except BaseException as error:
         listener.close()
         found.close()
+        if isinstance(error, AuthenticationError) and isinstance(at, Directory):  # the file is of an earlier job
+            raise ConnectionError("its file in the directory is an old one") from None
         raise
 
 

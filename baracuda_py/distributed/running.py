@@ -8,6 +8,7 @@ import numpy as np
 
 from ..core.arrays import located
 from ..core.outputs import allocating, handed, maker
+from ..core.preference import preferred
 from ..interop.packages import package_name
 from .communicator import Communicator
 from .descriptors import CollectiveDescriptor
@@ -21,6 +22,7 @@ def run(
     desc: CollectiveDescriptor, comm: Communicator, x: Any, out: Any = None, stream: Any = None, preference: Any = None
 ) -> Any:
     """y of a collective; `out`, or an array of x's package."""
+    preference = preferred(preference)
     plan = comm.plans.get((desc, preference))
     if plan is None:
         plan = PLANS[type(desc)].select(desc, comm, preference)

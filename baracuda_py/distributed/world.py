@@ -40,7 +40,7 @@ def communicator(
     Raises `TimedOutError`, `MismatchError` or `RankLostError` on every rank where some did not come or differ.
     """
     limit = seconds(timeout)
-    if engine is not None and engine not in ENGINES:
+    if engine is not None and not (isinstance(engine, str) and engine in ENGINES):
         raise InvalidProblemError(f"engine must be one of {', '.join(map(repr, ENGINES))} or None, got {shown(engine)}")
     at: Directory | Master
     if source is None:
@@ -85,7 +85,7 @@ def linked_by_nccl(comm: Communicator) -> NcclRanks:
 def _number(name: str, given: int | None, variables: Sequence[str]) -> int:
     """A rank or size: given, or of the first of the variables that is set."""
     if given is not None:
-        return whole(name, given)
+        return whole(name, given, 0)
     for variable in variables:
         if text := os.environ.get(variable):
             try:

@@ -114,3 +114,18 @@ def test_arrays_of_jax() -> None:
         return y.astype(float).tolist()
 
     assert D.run_ranks(work, 2) == [[1.0, 3.0, 5.0, 7.0]] * 2
+
+
+def test_autocast_and_compiled_functions() -> None:
+    """Autocast leaves what is exchanged as it is; a graph of torch.compile ends at a collective."""
+
+    def work(comm: Any) -> Any:
+        x = torch.ones(3, requires_grad=True)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = D.all_reduce(x, comm)
+        y.sum().backward()
+        compiled = torch.compile(lambda x: D.all_reduce(x * 2, comm) + 1, backend="eager") if comm.rank == 0 else None
+        z = compiled(torch.ones(3)) if compiled else D.all_reduce(torch.full((3,), 2.0), comm) + 1
+        return y.dtype, x.grad.tolist(), z.tolist()
+
+    assert D.run_ranks(work, 2, timeout=60) == [(torch.float32, [2.0] * 3, [5.0] * 3)] * 2

@@ -152,6 +152,10 @@ BAD: dict[str, Any] = {
     "x must be an array": lambda c: D.all_reduce(3.0, c),
     "comm must be a Communicator": lambda c: D.all_reduce(np.ones(3), None),
     "out must be float64, got float32": lambda c: D.all_reduce(np.ones(3), c, out=np.ones(3, "f")),
+    "preference must be a PlanPreference": lambda c: D.all_reduce(np.ones(3), c, preference={}),
+    "out has places that share memory": lambda c: D.all_reduce(
+        np.ones(3), c, out=np.lib.stride_tricks.as_strided(np.ones(1), (3,), (0,))
+    ),
     "must add up to the rows": lambda c: D.all_to_all_v(np.ones(3), [1, 1], [1, 1], c),
     "a count for each of 2 ranks": lambda c: D.all_to_all_v(np.ones(3), [3], [1, 1], c),
     "receives twice": lambda c: D.permute(np.ones(3), c, [(0, 1), (1, 1)]),

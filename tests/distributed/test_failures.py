@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import re
 import threading
 import time
 from typing import Any
@@ -62,7 +64,7 @@ def test_a_failure_is_typed_on_every_rank(name: str) -> None:
     assert own <= set(found)
     for rank in own:
         assert type(found[rank]) is kind, found
-    assert any(__import__("re").search(said, str(found[rank])) for rank in own), found
+    assert any(re.search(said, str(found[rank])) for rank in own), found
 
 
 def test_an_error_of_one_rank_aborts_the_others() -> None:
@@ -131,9 +133,43 @@ def test_a_time_limit_is_seconds(bad: Any) -> None:
         D.run_ranks(D.barrier, 2, timeout=bad)
 
 
-def test_errors_travel() -> None:
-    import pickle
+def test_what_is_sent_and_what_is_received() -> None:
+    """Another shape, or a collective in the place of a send, fails on both ends."""
 
+    def work(comm: Any, how: str) -> Any:
+        try:
+            if comm.rank == 0:
+                D.send(np.ones(3), comm, 1)
+            elif how == "shape":
+                D.receive(np.ones(4), comm, 0)
+            D.barrier(comm)
+            D.barrier(comm)
+        except D.DistributedError as error:
+            return type(error).__name__, str(error)
+
+    for how, said in (
+        ("shape", r"rank 0 calls send_receive with shape \(3,\), rank 1 with \(4,\)"),
+        ("barrier", "calls"),
+    ):
+        found = D.run_ranks(work, 2, how, timeout=5)
+        assert [name for name, _ in found] == ["MismatchError"] * 2 and re.search(said, found[1][1]), found
+
+
+def test_what_is_split_off_ends_with_the_whole() -> None:
+    def work(comm: Any, how: str) -> Any:
+        half = comm.split(0)
+        try:
+            if comm.rank == 1:
+                comm.abort() if how == "abort" else comm.close()
+            D.barrier(half)
+        except D.DistributedError as error:
+            return type(error)
+
+    assert D.run_ranks(work, 3, "abort", timeout=5) == [D.AbortedError] * 3
+    assert D.run_ranks(work, 3, "close", timeout=5) == [D.RankLostError, D.DistributedError, D.RankLostError]
+
+
+def test_errors_travel() -> None:
     for kind in (D.RankLostError, D.MismatchError, D.TimedOutError, D.AbortedError):
         error = pickle.loads(pickle.dumps(kind("said")))
         assert type(error) is kind and str(error) == "said" and isinstance(error, bc.BaracudaError)

@@ -130,6 +130,27 @@ def test_in_place(name: str) -> None:
     assert D.run_ranks(work, 3, timeout=20) == [True] * 3
 
 
+@pytest.mark.parametrize("name", KIND)
+@pytest.mark.parametrize("native", [False, True])
+def test_where_y_meets_x(name: str, native: bool) -> None:
+    """y begins one place behind x, and either is read as it was."""
+    kind, facts = KIND[name]
+    job = NativeJob if native and name.partition("reduce")[1] else Job
+
+    def work(comm: Any) -> Any:
+        comm.attach(linking)
+        base = np.arange(500.0) + 1000 * comm.rank
+        x = base[:72].reshape(6, 12)
+        desc = kind(shape=(6, 12), element="float64", ranks=3, **facts(comm.rank, 3))
+        made = desc.output_shape(comm.rank)
+        y, want = (None, None) if made is None else (base[1 : 1 + int(np.prod(made))].reshape(made), np.zeros(made))
+        launched(desc, comm, x.copy(), want, job)
+        launched(desc, comm, x, y, job)
+        return y is None or y.tolist() == want.tolist()
+
+    assert D.run_ranks(work, 3, timeout=20) == [True] * 3
+
+
 @pytest.mark.parametrize(
     "name", ["all_reduce", "all_reduce of mean", "reduce", "reduce_scatter", "reduce_scatter along 1"]
 )

@@ -27,6 +27,8 @@ CASES = [  # ranks, element, descriptor, facts, shape
     (3, "float16", D.ReduceScatterDescriptor, {"axis": 1}, (5, 9)),
     (9, "float16", D.ReduceDescriptor, {"root": 1}, (11,)),
     (2, "float32", D.AllToAllDescriptor, {"split_axis": 1}, (3, 4)),
+    (2, "uint8", D.AllToAllVDescriptor, {"send_counts": (1, 2), "receive_counts": None}, (3, 5)),
+    (2, "float32", D.SendReceiveDescriptor, {"to": None, "source": None}, (7,)),
     (2, "int8", D.PermuteDescriptor, {"pairs": ((0, 1),)}, (6,)),
 ]  # fmt: skip
 
@@ -56,7 +58,12 @@ def test_kernels_give_the_bits_of_the_host(
 
     def work(comm: Any) -> None:
         x = (np.random.default_rng(comm.rank).standard_normal(shape) * 50).astype(dtype)
-        desc = kind(shape=shape, element=element, ranks=size, **facts)
+        own = dict(facts)
+        if "receive_counts" in facts:
+            own["receive_counts"] = (facts["send_counts"][comm.rank],) * 2
+        if "source" in facts:
+            own["source" if comm.rank else "to"] = 1 - comm.rank
+        desc = kind(shape=shape, element=element, ranks=size, **own)
         made = desc.output_shape(comm.rank)
         y, want = (None, None) if made is None else (np.full(made, 7, dtype), np.zeros(made, dtype))
         PLANS[kind].select(desc, comm)(x=x, y=want)
@@ -68,7 +75,8 @@ def test_kernels_give_the_bits_of_the_host(
         with pytest.raises(bc.WorkspaceTooSmallError) if needed else contextlib.nullcontext():
             if needed:
                 plan.run(args, workspace=pointer_view(np.zeros(needed - 1, np.uint8)), stream=0)
-        plan.run(args, workspace=pointer_view(aligned_bytes(max(needed, 1))), stream=0)
+        for _ in range(2):  # the second time nothing is new
+            plan.run(args, workspace=pointer_view(aligned_bytes(max(needed, 1))), stream=0)
         if y is not None:
             assert y.tobytes() == want.tobytes(), (y, want)
 

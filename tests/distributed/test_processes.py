@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import threading
@@ -14,6 +15,7 @@ import process_ranks as ranks
 import pytest
 
 import baracuda_py as bc
+from baracuda_py.distributed.rendezvous import Listener
 
 D = bc.distributed
 
@@ -137,6 +139,21 @@ def test_strangers_are_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
         one.close()
 
 
+def test_a_file_of_an_earlier_job_is_waited_out(tmp_path: Path) -> None:
+    """Its port is taken by another now, who knows another key."""
+    stranger = Listener(("127.0.0.1", 0), b"another")
+    (tmp_path / "rank0.json").write_text(json.dumps({"port": stranger.port, "key": "00"}))
+
+    def work(rank: int) -> Any:
+        if rank == 0:
+            time.sleep(0.3)
+        with D.communicator(tmp_path, rank=rank, size=2, timeout=10) as comm:
+            return D.all_gather(np.full(1, rank), comm).tolist()
+
+    assert together(2, work) == [[0, 1]] * 2
+    stranger.close()
+
+
 def test_a_forked_child_has_no_communicator() -> None:
     comm = D.communicator(rank=0, size=1)
     assert D.all_reduce(np.ones(2), comm).tolist() == [1, 1]
@@ -148,6 +165,7 @@ def test_a_forked_child_has_no_communicator() -> None:
 BAD: dict[str, Any] = {
     "engine must be one of": lambda: D.communicator(engine="mpi"),
     "engine must be 'threads' or 'processes'": lambda: D.run_ranks(D.barrier, 2, engine="mpi"),
+    "function must be one that a new process can import": lambda: D.run_ranks(lambda comm: 0, 2, engine="processes"),
     "source must be None, a path or": lambda: D.communicator(3),
     "rank is None": lambda: D.communicator("/nowhere", size=2),
     "size must be": lambda: D.communicator(rank=0, size=0),
