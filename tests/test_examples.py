@@ -279,8 +279,14 @@ def test_captured_generation_is_eager_decoding(folder: Path) -> None:
 @pytest.mark.parametrize(
     "example",
     [
-        "train_gpt", "train_ssm", "train_parallel", "generate", "speculative_decoding", "quantize_gpt",
-        "batch_invariant", "serve",
+        "train_gpt",
+        "train_ssm",
+        "train_parallel",
+        "generate",
+        "speculative_decoding",
+        "quantize_gpt",
+        "batch_invariant",
+        "serve",
     ],
 )
 def test_blas_has_one_thread_unless_told(example: str, given: dict[str, str], threads: str) -> None:
