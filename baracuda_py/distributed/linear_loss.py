@@ -61,7 +61,8 @@ def _loss(
     if any(first == end for first, end in bounds):
         raise InvalidProblemError(f"{table[0] * size_of(comm)} classes have no {slices} slices; give fewer")
     terms = Terms(table[0] * size_of(comm), ignore_index, 0.0, z_loss, reduction, stream)
-    wire, more = options(stream, preference)
+    wire, _ = options(stream, preference)
+    more = {"stream": stream, "preference": preference}  # slices have one shape on any number of ranks, and so one row
     matrix, lead = as_rows(x, "x")
     rows = shape_of(matrix, "x")[0]
     aims, found = flat(targets, stream), []
@@ -131,7 +132,8 @@ def _slopes(
     table = shape_of(weight_shard, "weight_shard")
     bounds, first_class = slice_bounds(table[0], comm, slices), rank_of(comm) * table[0]
     terms = Terms(table[0] * size_of(comm), ignore_index, 0.0, z_loss, reduction, stream)
-    wire, more = options(stream, preference)
+    wire, _ = options(stream, preference)
+    more = {"stream": stream, "preference": preference}  # slices have one shape on any number of ranks, and so one row
     matrix, lead = as_rows(x, "x")
     aims, whole = flat(targets, stream), flat(lse, stream)
     pull, hit = None, formula("0.0 * l")(l=whole, stream=stream)
