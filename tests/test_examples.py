@@ -282,6 +282,7 @@ def test_captured_generation_is_eager_decoding(folder: Path) -> None:
         "train_gpt",
         "train_ssm",
         "train_moe",
+        "train_parallel",
         "generate",
         "speculative_decoding",
         "quantize_gpt",

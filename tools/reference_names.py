@@ -64,12 +64,14 @@ ELSEWHERE = {
         _plans("SsdChunkScan SsdChunkScanBackward"), "`mamba2_ssd`, around `LinearAttentionPlan` and its backward"
     ),
     "RingAttentionPlan": "ring_attention of `distributed`, around `FlashSdpaPlan` and its backward",
+    "ColumnParallelLinearPlan": "`bc.distributed.column_parallel_linear`",
+    "RowParallelLinearPlan": "`bc.distributed.row_parallel_linear`",
+    "DistributedAdamStepPlan": "`bc.distributed.distributed_adam_step`",
     "UniquePlan": "`unique`, of `SortPlan` and `UniqueConsecutivePlan`",
 }
 
 _ABSENT = {
     "hyper-connections": "HyperConnection",
-    "more than one GPU": "DistributedAdamStep ColumnParallelLinear RowParallelLinear",
     "linear algebra": "BatchedOrmqr BatchedOrmqrWy",
     "optimizers": "LambStep SgdStep",
 }  # fmt: skip

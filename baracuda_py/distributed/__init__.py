@@ -6,6 +6,7 @@ def step(comm):
 bc.distributed.run_ranks(step, 4)  # four threads; each returns [6, 6, 6]
 """
 
+from .buckets import all_reduce_gradients as all_reduce_gradients
 from .collectives import all_gather as all_gather
 from .collectives import all_reduce as all_reduce
 from .collectives import all_to_all as all_to_all
@@ -41,6 +42,11 @@ from .expert_parallel import expert_combine as expert_combine
 from .expert_parallel import expert_dispatch as expert_dispatch
 from .expert_parallel import expert_parallel_moe as expert_parallel_moe
 from .launch import run_ranks as run_ranks
+from .linear import column_parallel_linear as column_parallel_linear
+from .linear import column_parallel_linear_backward as column_parallel_linear_backward
+from .linear import row_parallel_linear as row_parallel_linear
+from .linear import row_parallel_linear_backward as row_parallel_linear_backward
+from .linear_loss import vocab_parallel_linear_cross_entropy as vocab_parallel_linear_cross_entropy
 from .plan import AllGatherPlan as AllGatherPlan
 from .plan import AllReducePlan as AllReducePlan
 from .plan import AllToAllPlan as AllToAllPlan
@@ -56,5 +62,13 @@ from .ring_gradient import ring_attention_backward as ring_attention_backward
 from .sequence_shards import gather_sequence as gather_sequence
 from .sequence_shards import previous_positions as previous_positions
 from .sequence_shards import shard_sequence as shard_sequence
+from .shares import TreeSum as TreeSum
 from .ulysses import ulysses_attention as ulysses_attention
+from .vocabulary import vocab_parallel_cross_entropy as vocab_parallel_cross_entropy
+from .vocabulary import vocab_parallel_embedding as vocab_parallel_embedding
+from .vocabulary import vocab_parallel_embedding_backward as vocab_parallel_embedding_backward
 from .world import communicator as communicator
+from .zero import distributed_adam_step as distributed_adam_step
+from .zero import zero_shard as zero_shard
+from .zero import zero_shard_size as zero_shard_size
+from .zero import zero_step as zero_step

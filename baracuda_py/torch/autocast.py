@@ -45,7 +45,13 @@ def cast_call(call: Call) -> Any:
 
 
 def cast_function(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
-    """The result of a function written by hand, and of what it calls without a further cast."""
+    """The result of a function written by hand, and of what it calls without a further cast.
+
+    One without a plan, as collectives are, takes its operands as they are.
+    """
+    if not hasattr(function, "plan"):
+        with torch._C._DisableAutocast():
+            return function(*args, **given)
     names, own = _parameters(function)
     places = [*zip_longest(names[: len(args)], args, fillvalue=names[-1] if names else "")]
     named = {(name, at): value for at, (name, value) in enumerate((*places, *given.items()))}

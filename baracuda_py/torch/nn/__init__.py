@@ -97,6 +97,13 @@ from .padding import (
     ZeroPad3d,
 )
 from .pairs import Bilinear, CosineSimilarity, LocalResponseNorm, PairwiseDistance
+from .parallel import (
+    ColumnParallelLinear,
+    RowParallelLinear,
+    VocabParallelCrossEntropyLoss,
+    VocabParallelEmbedding,
+    VocabParallelLinearCrossEntropyLoss,
+)
 from .pooling import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,
@@ -158,6 +165,7 @@ __all__ = [
     "CircularPad1d",
     "CircularPad2d",
     "CircularPad3d",
+    "ColumnParallelLinear",
     "ConstantPad1d",
     "ConstantPad2d",
     "ConstantPad3d",
@@ -250,6 +258,7 @@ __all__ = [
     "ReplicationPad2d",
     "ReplicationPad3d",
     "RotaryEmbedding",
+    "RowParallelLinear",
     "ShortConvolution",
     "SiLU",
     "Sigmoid",
@@ -271,6 +280,9 @@ __all__ = [
     "Upsample",
     "UpsamplingBilinear2d",
     "UpsamplingNearest2d",
+    "VocabParallelCrossEntropyLoss",
+    "VocabParallelEmbedding",
+    "VocabParallelLinearCrossEntropyLoss",
     "ZeroPad1d",
     "ZeroPad2d",
     "ZeroPad3d",

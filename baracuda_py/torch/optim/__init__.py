@@ -14,6 +14,7 @@ from .factored import Adafactor
 from .matrices import Muon
 from .others import LAMB, LARS, Adan, Lion
 from .rules import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, NAdam, RAdam, RMSprop, Rprop
+from .zero import ZeroOptimizer
 
 LBFGS = torch.optim.LBFGS
 Optimizer = torch.optim.Optimizer
@@ -24,5 +25,5 @@ swa_utils = torch.optim.swa_utils
 __all__ = [
     "ASGD", "LAMB", "LARS", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "Adam8bit", "AdamW",
     "AdamW8bit", "Adamax", "Adan", "ByRule", "Lion", "Lion8bit", "Muon", "NAdam", "Optimizer", "RAdam", "RMSprop",
-    "Rprop", "SGD8bit", "SparseAdam", "lr_scheduler", "swa_utils",
+    "Rprop", "SGD8bit", "SparseAdam", "ZeroOptimizer", "lr_scheduler", "swa_utils",
 ]  # fmt: skip
