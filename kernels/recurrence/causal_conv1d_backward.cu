@@ -68,6 +68,84 @@ BARACUDA_D A slope_alone(const CausalConv1dBackwardParams& p, const T* x, const 
   return g;
 }
 
+// Whole tiles of a group from the last to the first, where every item is a sequence; three are under way.
+template <class T, int TAPS, bool WIDE>
+BARACUDA_D void whole_slopes_along(const CausalConv1dBackwardParams& p, const Place& at, const Group& group,
+                                   const Weights<T, TAPS, 1>& weights, const T* x, const T* dy, T* dx, i64 last_tile,
+                                   acc_t<T> (&carry)[TAPS - 1], Sums<T, TAPS, 1>& sums) {
+  using A = acc_t<T>;
+  constexpr int lag = TAPS - 1, stages = 3;
+  const i64 pitch = group.lanes * steps;
+  const bool silu = p.silu, wanted = p.dx != nullptr && at.mine, last = group.lane == group.lanes - 1;
+  Vec<T, steps> in[stages], slope[stages];
+  const auto first = tail_before<T, TAPS, WIDE>(p, x, at);
+  Vec<T, tail_steps<TAPS>> before[stages];  // what the first lane of a tile has no neighbour for
+  const i64 start = at.t + last_tile * pitch + group.lane * steps;
+  const i64 x_pitch = pitch * p.x_strides[2], dy_pitch = pitch * p.dy_strides[2], dx_pitch = pitch * p.dx_strides[2];
+  x += start * p.x_strides[2], dy += start * p.dy_strides[2], dx += start * p.dx_strides[2];
+  const auto fetch = [&](int stage, bool of_first) {
+    if (at.mine) {
+      constexpr int N = tail_steps<TAPS>;
+      in[stage] = whole_tile<WIDE>(x, 0, p.x_strides[2]);
+      slope[stage] = whole_tile<WIDE>(dy, 0, p.dy_strides[2]);
+      if (group.lane > 0 || of_first) before[stage] = first;
+      else if constexpr (WIDE) before[stage] = load<N>(x - N);
+      else before[stage] = load_strided<T, N>(x - N * p.x_strides[2], p.x_strides[2], N);
+    }
+    x -= x_pitch, dy -= dy_pitch;
+  };
+#pragma unroll
+  for (int n = 0; n < stages; ++n) {
+    in[n] = slope[n] = Vec<T, steps>{}, before[n] = first;
+    if (last_tile >= n) fetch(n, last_tile == n);
+  }
+#pragma unroll 1
+  for (int tile = static_cast<int>(last_tile); tile >= 0; tile -= stages) {
+#pragma unroll
+    for (int n = 0; n < stages; ++n) {
+      if (tile < n) break;
+      const auto next = group.neighbour(tail_of<TAPS>(in[n]), -1);
+      Run<T, TAPS, 1, steps> run;
+      join(run, chosen(group.lane == 0, before[n], next), in[n]);
+      A g[steps + lag];
+#pragma unroll
+      for (int s = 0; s < steps; ++s) g[s] = to_acc(slope[n][s]);
+      if (silu) {
+#pragma unroll
+        for (int s = 0; s < steps; ++s) {
+          A z[1];
+          run.sum(p, weights, s, z);
+          g[s] = slope_of<T>(z[0], g[s], true);
+        }
+      }
+#pragma unroll
+      for (int s = steps - 1; s >= 0; --s) {
+#pragma unroll
+        for (int j = 0; j < TAPS; ++j) sums.v[j][0] = math::fma(g[s], run.at(s, j, 0), sums.v[j][0]);
+        sums.v[TAPS][0] += g[s];
+      }
+      if (tile >= n + stages) fetch(n, tile == n + stages);
+#pragma unroll
+      for (int j = 0; j < lag; ++j) {
+        const A ahead = group.neighbour(g[j], 1);
+        g[steps + j] = last ? carry[j] : ahead;
+        carry[j] = ahead;
+      }
+      Vec<A, steps> out;
+#pragma unroll
+      for (int s = 0; s < steps; ++s) {
+        out[s] = weights.w[0][0] * g[s];
+#pragma unroll
+        for (int j = 1; j < TAPS; ++j) {
+          if (has_tap<TAPS>(p, j)) out[s] = math::fma(weights.w[j][0], g[s + j], out[s]);
+        }
+      }
+      if (wanted) put_tile<WIDE>(dx, 0, p.dx_strides[2], from_acc<T>(out), steps);
+      dx -= dx_pitch;
+    }
+  }
+}
+
 // A group walks its steps from the last tile to the first. `carry` is g of the first steps of the tile done before.
 template <class T, int TAPS, bool WIDE>
 BARACUDA_D void slopes_along(const CausalConv1dBackwardParams& p, const Place& at, const Weights<T, TAPS, 1>& weights,
@@ -91,12 +169,15 @@ BARACUDA_D void slopes_along(const CausalConv1dBackwardParams& p, const Place& a
     return tile_at<WIDE>(from, at.t + tile * pitch + group.lane * steps, step, left_of(tile));
   };
   i64 tile = at.end < p.length ? count : count - 1;
+  // Tiles below this one are whole, and final_states hands them nothing.
+  const i64 plain_end = p.dfinal_states == nullptr ? at.end : min<i64>(at.end, p.length - (p.width - 1));
+  const i64 whole = unbroken(p) && plain_end > at.t ? (plain_end - at.t) / pitch : 0;
   Vec<T, steps> in = tile_of(x, p.x_strides[2], tile), slope = tile_of(dy, p.dy_strides[2], tile);
   A carry[lag];
 #pragma unroll
   for (int j = 0; j < lag; ++j) carry[j] = A(0);
 #pragma unroll 1
-  for (; tile >= 0; --tile) {
+  for (; tile >= whole; --tile) {
     const i64 t = at.t + tile * pitch + group.lane * steps, left = left_of(tile);
     const Vec<T, steps> in_before = tile_of(x, p.x_strides[2], tile - 1);
     Vec<T, steps> slope_before = {};
@@ -104,7 +185,7 @@ BARACUDA_D void slopes_along(const CausalConv1dBackwardParams& p, const Place& a
     const auto neighbours = group.neighbour(tail_of<TAPS>(in), -1);
     const auto last_before = group.neighbour(tail_of<TAPS>(in_before), -1);
     Run<T, TAPS, 1, steps> run;
-    join(run, group.lane == 0 ? last_before : neighbours, in);
+    join(run, chosen(group.lane == 0, last_before, neighbours), in);
     const bool own = tile < count;
     // Whether a window of these steps, or of those ahead that see them, crosses a boundary.
     bool plain = own && left >= steps && !crosses<steps>(p, at.b, t, at.end);
@@ -177,6 +258,7 @@ BARACUDA_D void slopes_along(const CausalConv1dBackwardParams& p, const Place& a
     }
     in = in_before, slope = slope_before;
   }
+  whole_slopes_along<T, TAPS, WIDE>(p, at, group, weights, x, dy, dx, tile, carry, sums);
 }
 
 // A thread walks its steps forward, and TAPS - 1 steps more: each adds to the slopes of the elements of its window, of
@@ -191,15 +273,74 @@ BARACUDA_D void slopes_across(const CausalConv1dBackwardParams& p, const Place& 
   T* const dx = static_cast<T*>(p.dx) + at.b * p.dx_strides[0] + at.c * p.dx_strides[1];
   const i64 seen_to = min<i64>(at.end + lag, p.length);
   Run<T, TAPS, CH, N> run;
-  run.load_past(p, x, at.t);
+  run.load_past(p, x, at);
   A pending[lag + N][CH];  // from element t - lag on
 #pragma unroll
   for (int i = 0; i < lag; ++i) {
 #pragma unroll
     for (int k = 0; k < CH; ++k) pending[i][k] = A(0);
   }
+  i64 t = at.t;
+  if (unbroken(p)) {  // rows that are whole, of which final_states hands nothing to those that become complete
+    const i64 plain_end = p.dfinal_states == nullptr ? at.end : min<i64>(at.end, p.length - (p.width - 1));
+    const bool silu = p.silu, wanted = p.dx != nullptr;
+    const T* from = x + t * p.x_strides[2];
+    const T* from_slope = dy + t * p.dy_strides[2];
+    T* to = dx + (t - lag) * p.dx_strides[2];
+    Vec<T, CH> in[N], slope[N];
+    if (t + N <= plain_end) {
+#pragma unroll
+      for (int s = 0; s < N; ++s, from += p.x_strides[2], from_slope += p.dy_strides[2])
+        in[s] = load<CH>(from), slope[s] = load<CH>(from_slope);
+    }
 #pragma unroll 1
-  for (i64 t = at.t; t < at.end + lag; t += N) {
+    for (; t + N <= plain_end; t += N) {
+      const bool next = t + 2 * N <= plain_end, more = wanted && t > at.t;
+#pragma unroll
+      for (int s = 0; s < N; ++s, to += p.dx_strides[2]) {
+        A g[CH];
+#pragma unroll
+        for (int k = 0; k < CH; ++k) run.at(s, 0, k) = to_acc(in[s][k]);
+#pragma unroll
+        for (int k = 0; k < CH; ++k) g[k] = to_acc(slope[s][k]);
+        if (silu) {
+          A z[CH];
+          run.sum(p, weights, s, z);
+#pragma unroll
+          for (int k = 0; k < CH; ++k) g[k] = slope_of<T>(z[k], g[k], true);
+        }
+#pragma unroll
+        for (int k = 0; k < CH; ++k) {
+          sums.v[TAPS][k] += g[k];
+          pending[lag + s][k] = weights.w[0][k] * g[k];
+        }
+        if (next) in[s] = load<CH>(from), slope[s] = load<CH>(from_slope);
+        from += p.x_strides[2], from_slope += p.dy_strides[2];
+#pragma unroll
+        for (int j = 0; j < TAPS; ++j) {
+          if (!has_tap<TAPS>(p, j)) continue;
+#pragma unroll
+          for (int k = 0; k < CH; ++k) {
+            sums.v[j][k] = math::fma(g[k], run.at(s, j, k), sums.v[j][k]);
+            A& slot = pending[lag + s - j][k];
+            if (j > 0) slot = math::fma(weights.w[j][k], g[k], slot);
+          }
+        }
+        Vec<A, CH> row;
+#pragma unroll
+        for (int k = 0; k < CH; ++k) row[k] = pending[s][k];
+        if (lag > N ? wanted && t + s >= at.t + lag : s < lag ? more : wanted) store(to, from_acc<T>(row));
+      }
+      run.advance();
+#pragma unroll
+      for (int i = 0; i < lag; ++i) {
+#pragma unroll
+        for (int k = 0; k < CH; ++k) pending[i][k] = pending[N + i][k];
+      }
+    }
+  }
+#pragma unroll 1
+  for (; t < at.end + lag; t += N) {
     const int left = static_cast<int>(min<i64>(seen_to - t, N));
     Vec<T, CH> in[N], slope[N];
     const T* from = x + t * p.x_strides[2];
