@@ -53,10 +53,16 @@ def make(plan: type[Plan], benchmark: Benchmark, *, compiled: bool = True, devic
     size = sum(t.numel() * t.element_size() for t in _tensors(first))
     count = max(1, min(MOST_SETS, -(-ROTATE // max(size, 1))))
     sets = [first] + [operands(plan, benchmark, desc, device) for _ in range(count - 1)]
-    chosen = plan.select(desc, PlanPreference(deterministic=False) if benchmark.any_order else None, device=device)
+    preference = PlanPreference(deterministic=False) if benchmark.any_order else None
+    chosen = plan.select(desc, preference, device=device)
     args = [plan.args(**s) for s in sets]
     written = frozenset(s.name for s in arrays_of(plan.args) if s.role == "out" and first.get(s.name) is not None)
-    _verify(plan, benchmark, desc, chosen, first, written)
+    short = plan.descriptor(**benchmark.fields | benchmark.checked)
+    if short == desc:
+        _verify(plan, benchmark, desc, chosen, first, written)
+    else:
+        given = operands(plan, benchmark, short, device)
+        _verify(plan, benchmark, short, plan.select(short, preference, device=device), given, written)
     candidates: dict[str, Calls] = {"baracuda": [chosen.bind(a) for a in args]}
     for peer in benchmark.peers:
         if peer != COMPILED or compiled:
@@ -172,11 +178,13 @@ def _contents(spec: Operand, desc: Any) -> Any:
 def _drawn(values: Any, desc: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     """Floats as the operand's declaration makes them: of large arrays the first rows, which are then repeated."""
     count, device = math.prod(shape), torch.get_default_device()
-    if count <= _DRAWN or shape[0] == 1:
+    axis = next((n for n, extent in enumerate(shape) if extent > 1), 0)
+    if count <= _DRAWN:
         return torch.from_numpy(np.asarray(values(np.random.default_rng(), desc, shape))).to(device, dtype)
-    rows = max(1, shape[0] * _DRAWN // count)
-    first = _drawn(values, desc, (rows, *shape[1:]), dtype)
-    return first.repeat(-(-shape[0] // rows), *(1 for _ in shape[1:]))[: shape[0]]
+    rows = max(1, shape[axis] * _DRAWN // count)
+    first = _drawn(values, desc, (*shape[:axis], rows, *shape[axis + 1 :]), dtype)
+    times = [-(-shape[axis] // rows) if n == axis else 1 for n in range(len(shape))]
+    return first.repeat(*times).narrow(axis, 0, shape[axis])
 
 
 def _integers(spec: Operand, desc: Any, shape: tuple[int, ...]) -> Any:

@@ -18,13 +18,15 @@ class Benchmark:
     work: what the rate counts: every operand once, in-outs twice (`OPERANDS`), or the plan's own `bytes` or `flops`
     (`BYTES`, `FLOPS`), of which the operands leave a `share`. target: the fraction of the ceiling aimed at.
     peers: which forms of the page's `torch` are timed beside it; `IN_ORDER` is with torch's deterministic algorithms.
-    any_order: whether ours is the row that is not deterministic, by atomics.
+    any_order: whether ours is the row that is not deterministic, by atomics. checked: fields that make the problem a
+    shorter one, which is compared with the page's torch in its place: a torch that goes step by step takes long.
     """
 
     def __init__(
         self, label: str, /, *, also: tuple[str, ...] = (),
         make: Callable[[Any, Any], Mapping[str, Any]] | None = None, work: str = OPERANDS, share: float = 1.0,
-        target: float | None = 0.92, peers: tuple[str, ...] = (EAGER, COMPILED), any_order: bool = False, **fields: Any,
+        target: float | None = 0.92, peers: tuple[str, ...] = (EAGER, COMPILED), any_order: bool = False,
+        checked: Mapping[str, Any] | None = None, **fields: Any,
     ) -> None:  # fmt: skip
         if work not in (OPERANDS, BYTES, FLOPS):
             raise ValueError(f"work must be {OPERANDS!r}, {BYTES!r} or {FLOPS!r}, got {work!r}")
@@ -38,6 +40,7 @@ class Benchmark:
         self.target = target
         self.peers = peers
         self.any_order = any_order
+        self.checked = dict(checked or {})
         self.fields = fields
 
     def __repr__(self) -> str:

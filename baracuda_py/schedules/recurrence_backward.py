@@ -59,7 +59,7 @@ def sum_of(p: Problem, name: str, place: int, tiles: int) -> Step:
     wide = getattr(desc, width) if width else 1
     batch, rows, tiles = desc.batch_size, desc.seq_len, min(1, tiles) if name == "dv" else tiles
     if name == "dbonus":
-        batch, rows, tiles = 1, 1, desc.num_states * tiles
+        batch, rows = 1, 1
         strides: tuple[int, ...] = (0, 0, out.strides[0])
     else:
         strides = three(out)
@@ -111,7 +111,9 @@ def _geometry(p: Problem) -> Geometry | str:
         steps.append(Step(f"backward_{d}", (blocks, 1, 1), params, {}, THREADS, smem))
     else:  # no sequence: every gradient is 0
         return nothing(p)
-    steps += [sum_of(p, name, place, tiles) for name, place in sums if 0 not in p.views[name].shape]
+    for name, place in sums:
+        if 0 not in p.views[name].shape:
+            steps.append(sum_of(p, name, place, tiles * (desc.num_states if name == "dbonus" else 1)))
     return Geometry(tuple(steps), used, layout_of(p))
 
 

@@ -12,18 +12,18 @@ from .recurrence_backward import SUMS, nothing, sum_of
 
 CREW = 256
 _AREA = CHUNK * CHUNK
-_KEPT = ("memory", "slopes", "u", "du", "w", "inverse")
-_GRADIENTS = ("dq", "dk", "dv", "dg", "dbeta")
+_KEPT = ("memory", "slopes", "u", "du", "w", "inverse", "alike")
+_GRADIENTS = ("dq", "dk", "dv", "dg", "dbeta", "dg_channel")
 _STRIDES = ("dfinal_stride", "dinitial_stride", *(f"{name}_stride" for name in _GRADIENTS))
 PARAMS = Params(
     "ChunkedAttentionParams", **FIELDS,
-    **dict.fromkeys((*_KEPT, "dfinal_state", "dinitial_state", *_GRADIENTS), "ptr"),
+    **dict.fromkeys((*_KEPT, "dfinal_state", "dinitial_state", *_GRADIENTS, "dbonus"), "ptr"),
     **dict.fromkeys(_STRIDES, "i64[3]"), chunks_each="i64", whole="i32",
 )  # fmt: skip
-_WALKS = ("states", "slopes", "channel_states")  # along sequences; others have all chunks at once
+_WALKS = ("states", "slopes", "channel_states", "channel_slopes")  # along sequences; others have all chunks at once
 _OF_ANY_RULE = ("local", "channel_local")
-_BITS = {"dq": 1, "dk": 2, "dv": 4}  # of `whole`: outputs that are no sums of heads
-_HEADS = {"dq": "q_heads", "dk": "k_heads", "dv": "v_heads"}
+_BITS = {"dq": 1, "dk": 2, "dv": 4, "dg_channel": 8}  # of `whole`: outputs that are no sums of heads
+_HEADS = {"dq": "q_heads", "dk": "k_heads", "dv": "v_heads", "dg_channel": "num_heads"}
 
 
 class Chunks:
@@ -44,7 +44,7 @@ class Chunks:
         state, area = self.local * self.tiles * self.d * CHUNK * 2, self.local * self.tiles * _AREA * 2
         return {
             "memory": state, "slopes": state, "u": area, "du": area, "w": self.local * CHUNK * self.d * 2,
-            "inverse": self.local * _AREA * 4,
+            "inverse": self.local * _AREA * 4, "alike": self.local * _AREA * 4,
         }  # fmt: skip
 
     def shared(self, kernel: str, delta: bool, backward: bool = False) -> int:
@@ -57,6 +57,8 @@ class Chunks:
             "channel_local": 3 * rows + 5 * area,
             "channel_states": (5 if delta else 4) * rows + area,
             "channel_outputs": 5 * rows + area,
+            "channel_slopes": (5 * rows + 2 * area) if delta else 4 * rows + area,
+            "channel_gradients": max(5 * rows + 2 * area, 4 * rows + 4 * area),
             "outputs": 3 * rows + 2 * area,
             "gradients": 3 * rows + 3 * area + (max(rows, 2 * area) if delta else rows),
         }[kernel]
@@ -71,10 +73,10 @@ class Chunks:
         return Step(name, (blocks, 1, 1), params, {}, CREW, self.shared(kernel, delta, backward))
 
 
-def chunks_for(p: Problem, channels: bool = False) -> Chunks | str:
-    """The chunks, or why there are none; channels: decays of every channel have some."""
-    if p.views.get("a") is not None or (p.views.get("g_channel") is not None and not channels):
-        return "decays of every channel"
+def chunks_for(p: Problem) -> Chunks | str:
+    """The chunks, or why there are none."""
+    if p.views.get("a") is not None:
+        return "states that change by more than their decays"
     d = next((d for d in CHUNK_DIMS if p.desc.d_k <= d), None)
     if d is None:
         return f"d_k {p.desc.d_k} is beyond {CHUNK_DIMS[-1]}"
@@ -84,6 +86,8 @@ def chunks_for(p: Problem, channels: bool = False) -> Chunks | str:
 
 def _whole(p: Problem, name: str) -> bool:
     view = p.views[name]
+    if p.views.get("g_channel") is not None and p.desc.use_qk_l2norm and name in ("dq", "dk"):
+        return False  # recurrence_sum goes through the normalisation
     return bool(getattr(p.desc, _HEADS[name]) == p.desc.num_heads and view.strides[-1] == 1)
 
 
@@ -93,7 +97,7 @@ def _backward(p: Problem) -> Geometry | str:
         return chunks
     if not desc.num_states or not desc.num_heads:
         return nothing(p)
-    delta, used = p.beta is not None, 0
+    delta, channels, used = p.beta is not None, p.views.get("g_channel") is not None, 0
     params: dict[str, Any] = common(p, y=p.dy) | {
         "y": "dy", "wide": wide(p.q, p.k, p.v, None, p.dy), "chunks_each": chunks.each, "whole": 0,
         "dfinal_stride": three(p.dfinal_state), "dinitial_stride": three(p.dinitial_state),
@@ -101,7 +105,7 @@ def _backward(p: Problem) -> Geometry | str:
     for name in ("dfinal_state", "dinitial_state"):
         params[name] = "@null" if p.views.get(name) is None else name
     for name, nbytes in chunks.sizes().items():
-        there = delta or name in ("memory", "slopes")
+        there = name in ("memory", "slopes") or (delta and (channels or name != "alike"))
         params[name] = ("@workspace", used) if there else "@null"
         used += aligned(nbytes) if there else 0
     sums = []
@@ -117,11 +121,18 @@ def _backward(p: Problem) -> Geometry | str:
             sums.append((name, used))
             width = desc.d_v if name == "dv" else desc.d_k
             used += aligned(desc.batch_size * desc.seq_len * desc.num_heads * width * 4)
-    wanted = any(params[name] != "@null" for name in _GRADIENTS)
+    params["dbonus"] = "@null"
+    if p.views.get("dbonus") is not None:
+        params["dbonus"] = ("@workspace", used)
+        sums.append(("dbonus", used))
+        used += aligned(chunks.local * desc.d_k * 4)
+    wanted = any(params[name] != "@null" for name in (*_GRADIENTS, "dbonus"))
     kernels = ["local"] * (delta and chunks.local > 0)
     kernels += ["states"] * wanted + ["slopes"] + ["gradients"] * (wanted and chunks.local > 0)
-    steps = [chunks.step(kernel, params, delta, backward=True) for kernel in kernels]
-    steps += [sum_of(p, name, place, 1) for name, place in sums if 0 not in p.views[name].shape]
+    steps = [chunks.step(f"{'channel_' * channels}{name}", params, delta, backward=True) for name in kernels]
+    for name, place in sums:
+        if 0 not in p.views[name].shape:
+            steps.append(sum_of(p, name, place, chunks.places if name == "dbonus" else 1))
     return Geometry(tuple(steps), used, layout_of(p))
 
 
@@ -129,13 +140,13 @@ def _forward(p: Problem) -> Geometry | str:
     desc = p.desc
     if desc.stepwise:
         return "in chunks, and stepwise asks for step by step"
-    chunks, delta, channels = chunks_for(p, True), p.beta is not None, p.views.get("g_channel") is not None
+    chunks, delta, channels = chunks_for(p), p.beta is not None, p.views.get("g_channel") is not None
     if isinstance(chunks, str):
         return chunks
     if not (delta or channels) and desc.seq_len <= CHUNK:
         return "one chunk, of which one launch makes as much"
     params: dict[str, Any] = common(p) | {
-        **dict.fromkeys((*_KEPT, "dfinal_state", "dinitial_state", *_GRADIENTS), "@null"),
+        **dict.fromkeys((*_KEPT, "dfinal_state", "dinitial_state", *_GRADIENTS, "dbonus"), "@null"),
         **dict.fromkeys(_STRIDES, (0, 0, 0)), "wide": wide(p.q, p.k, p.v, None, p.y), "chunks_each": chunks.each,
         "whole": 0,
     }  # fmt: skip
@@ -174,6 +185,7 @@ BACKWARD_CHUNKS_ROW = Variant(
     "chunks", _backward, source="recurrence/linear_attention_gradients.cu", elements=HALVES,
     kernels=(
         *_kernels(("local", "states", "slopes", "gradients")),
+        *_kernels(("channel_local", "channel_states", "channel_slopes", "channel_gradients")),
         *SUMS,
     ),
     guarantee=Guarantee(Relative(4, mean=3), batch_invariant=True), may_spill=True,

@@ -90,6 +90,17 @@ template <class T, class P> BARACUDA_D acc_t<T> state_at(const P& p, i64 s, i64 
       p.initial_states)[s * p.state_strides[0] + c * p.state_strides[1] + k * p.state_strides[2]]);
 }
 
+// Whether every item of the batch is one sequence: then a window crosses no boundary but the first, whose elements before
+// the beginning are known when a walk begins, so that whole tiles need not look.
+template <class P> BARACUDA_D bool unbroken(const P& p) { return p.positions == nullptr && p.rows == nullptr; }
+
+// What stands `back` elements before the beginning of item b.
+template <class T, class P> BARACUDA_D T before_all(const P& p, i64 b, i64 c, int back) {
+  if (p.initial_states == nullptr || back >= p.width || b >= p.states || !unbroken(p)) return T(0.0f);
+  return static_cast<const T*>(
+      p.initial_states)[b * p.state_strides[0] + c * p.state_strides[1] + (p.width - 1 - back) * p.state_strides[2]];
+}
+
 // Whether the window of one of N steps from t on goes beyond its own sequence: then each is looked at alone.
 template <int N, class P> BARACUDA_D bool crosses(const P& p, i64 b, i64 t, i64 end) {
   if (p.positions == nullptr) return t < p.width - 1;
@@ -132,14 +143,18 @@ template <class T, int TAPS, int CH, int N> struct Run {
   BARACUDA_D A& at(int s, int j, int k) { return v[TAPS - 1 + s - j][k]; }  // what stands j before step s
   BARACUDA_D const A& at(int s, int j, int k) const { return v[TAPS - 1 + s - j][k]; }
 
-  // What stands before element t of x; 0 before the beginning.
-  template <class P> BARACUDA_D void load_past(const P& p, const T* x, i64 t) {
+  // What stands before a thread's first element.
+  template <class P> BARACUDA_D void load_past(const P& p, const T* x, const Place& place) {
 #pragma unroll
     for (int j = 1; j < TAPS; ++j) {
-      const bool there = has_tap<TAPS>(p, j) && t >= j;
-      const Vec<T, CH> one = load_vec<T, CH, true>(x + (t - j) * p.x_strides[2], there ? CH : 0);
+      const bool there = has_tap<TAPS>(p, j) && place.t >= j;
+      const Vec<T, CH> one = load_vec<T, CH, true>(x + (place.t - j) * p.x_strides[2], there ? CH : 0);
+      const bool first = has_tap<TAPS>(p, j) && place.t < j;
 #pragma unroll
-      for (int k = 0; k < CH; ++k) at(0, j, k) = to_acc(one[k]);
+      for (int k = 0; k < CH; ++k) {
+        const T found = first ? before_all<T>(p, place.b, place.c + k, j - static_cast<int>(place.t)) : one[k];
+        at(0, j, k) = to_acc(found);
+      }
     }
   }
   // The last of these steps are what precedes the next.
@@ -220,6 +235,32 @@ template <bool WIDE, class T> BARACUDA_D Vec<T, steps> tile_at(const T* x, i64 t
 template <bool WIDE, class T> BARACUDA_D void put_tile(T* y, i64 t, i64 step, const Vec<T, steps>& values, i64 left) {
   if constexpr (WIDE) store_vec<T, steps, true>(y + t, values, left);
   else store_strided(y + t * step, step, values, left);
+}
+
+// The tail of what precedes a thread's first step.
+template <class T, int TAPS, bool WIDE, class P>
+BARACUDA_D Vec<T, tail_steps<TAPS>> tail_before(const P& p, const T* x, const Place& at) {
+  constexpr int N = tail_steps<TAPS>;
+  Vec<T, N> tail = {};
+  if (!at.mine) return tail;
+  if (at.t > 0) {
+    if constexpr (WIDE) return load<N>(x + at.t - N);
+    else return load_strided<T, N>(x + (at.t - N) * p.x_strides[2], p.x_strides[2], N);
+  }
+#pragma unroll
+  for (int j = 1; j < TAPS; ++j) tail[N - j] = before_all<T>(p, at.b, at.c, j);
+  return tail;
+}
+// first ? a : b of vectors, by words: of structs the compiler chooses an address.
+template <class T, int N> BARACUDA_D Vec<T, N> chosen(bool first, const Vec<T, N>& a, const Vec<T, N>& b) {
+  using W = Word<N * sizeof(T) % 4 == 0 ? 4 : 2>;
+  Vec<T, N> out;
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(sizeof(out) / sizeof(W)); ++i) {
+    const W x = reinterpret_cast<const W*>(&a)[i], y = reinterpret_cast<const W*>(&b)[i];
+    reinterpret_cast<W*>(&out)[i] = first ? x : y;
+  }
+  return out;
 }
 
 // 1 / (1 + exp(-z)); for 16 bits to about 2^-17, and 0 where it is below 2^-126.

@@ -1,8 +1,9 @@
 // causal_conv1d   y[c, t] = act(bias[c] + Σ_j weight[c, width - 1 - j] x[c, t - j]), the oldest element first.
 //
 // `convolve`: along time a group of lanes has a channel, eight steps a lane, 64 bytes of which a lane loads before it
-// computes; across channels a thread walks time with its window in registers (causal_conv.cuh). `last`: the last width -
-// 1 elements of each sequence and of the state before it.
+// computes; across channels a thread walks time with its window in registers (causal_conv.cuh). Where every item of the
+// batch is a sequence, whole tiles are loaded while those before are computed. `last`: the last width - 1 elements of each
+// sequence and of the state before it.
 #include "recurrence/causal_conv.cuh"
 
 namespace baracuda {
@@ -44,11 +45,11 @@ BARACUDA_D void along_time(const CausalConv1dParams& p, const Place& at, const W
   const Group group(p, at);
   const i64 pitch = group.lanes * steps;
   // The first lane of a tile gets what precedes it from the last lane of the tile before.
-  auto carry = tail_of<TAPS>(tile_at<WIDE>(x, at.t - steps, p.x_strides[2], at.mine && at.t > 0 ? steps : 0));
+  auto carry = tail_before<T, TAPS, WIDE>(p, x, at);
   const auto tile = [&](const Vec<T, steps>& in, i64 t, bool whole) {
     const auto next = group.neighbour(tail_of<TAPS>(in), -1);
     Run<T, TAPS, 1, steps> run;
-    join(run, group.lane == 0 ? carry : next, in);
+    join(run, chosen(group.lane == 0, carry, next), in);
     carry = next;
     if (!at.mine || t >= at.end) return;
     A out[steps][1];
@@ -59,6 +60,43 @@ BARACUDA_D void along_time(const CausalConv1dParams& p, const Place& at, const W
     put_tile<WIDE>(y, t, p.y_strides[2], from_acc<T>(row), whole ? steps : at.end - t);
   };
   i64 base = at.t;
+  if (unbroken(p)) {
+    const bool silu = p.silu;
+    const T* from = x + (base + group.lane * steps) * p.x_strides[2];
+    T* to = y + (base + group.lane * steps) * p.y_strides[2];
+    const i64 x_pitch = pitch * p.x_strides[2], y_pitch = pitch * p.y_strides[2];
+    Vec<T, steps> in[ahead];
+#pragma unroll
+    for (int u = 0; u < ahead; ++u) in[u] = Vec<T, steps>{};
+    if (at.mine && base + ahead * pitch <= at.end) {
+#pragma unroll
+      for (int u = 0; u < ahead; ++u, from += x_pitch) in[u] = whole_tile<WIDE>(from, 0, p.x_strides[2]);
+    }
+#pragma unroll 1
+    for (; base + ahead * pitch <= at.end; base += ahead * pitch) {
+      const bool more = at.mine && base + 2 * ahead * pitch <= at.end;
+#pragma unroll
+      for (int u = 0; u < ahead; ++u, from += x_pitch, to += y_pitch) {
+        const auto before = group.neighbour(tail_of<TAPS>(in[u]), -1);
+        Run<T, TAPS, 1, steps> run;
+        join(run, chosen(group.lane == 0, carry, before), in[u]);
+        if (more) in[u] = whole_tile<WIDE>(from, 0, p.x_strides[2]);  // of the next of its kind
+        carry = before;
+        Vec<A, steps> row;
+#pragma unroll
+        for (int s = 0; s < steps; ++s) {
+          A z[1];
+          run.sum(p, weights, s, z);
+          row[s] = z[0];
+        }
+        if (silu) {
+#pragma unroll
+          for (int s = 0; s < steps; ++s) row[s] = activated<T>(row[s], true);
+        }
+        if (at.mine) put_tile<WIDE>(to, 0, p.y_strides[2], from_acc<T>(row), steps);
+      }
+    }
+  }
   for (; base + ahead * pitch <= at.end; base += ahead * pitch) {
     const i64 t = base + group.lane * steps;
     Vec<T, steps> in[ahead];
@@ -84,8 +122,36 @@ BARACUDA_D void across_time(const CausalConv1dParams& p, const Place& at, const 
   using A = acc_t<T>;
   constexpr int N = TAPS > 4 || sizeof(T) > 2 ? 4 : 8;
   Run<T, TAPS, CH, N> run;
-  run.load_past(p, x, at.t);
-  for (i64 t = at.t; t < at.end; t += N) {
+  run.load_past(p, x, at);
+  i64 t = at.t;
+  if (unbroken(p)) {
+    const bool silu = p.silu;
+    const T* from = x + t * p.x_strides[2];
+    T* to = y + t * p.y_strides[2];
+    Vec<T, CH> in[N];
+    if (t + N <= at.end) {
+#pragma unroll
+      for (int s = 0; s < N; ++s, from += p.x_strides[2]) in[s] = load<CH>(from);
+    }
+#pragma unroll 1
+    for (; t + N <= at.end; t += N) {
+      const bool more = t + 2 * N <= at.end;
+#pragma unroll
+      for (int s = 0; s < N; ++s, from += p.x_strides[2], to += p.y_strides[2]) {
+#pragma unroll
+        for (int k = 0; k < CH; ++k) run.at(s, 0, k) = to_acc(in[s][k]);
+        if (more) in[s] = load<CH>(from);
+        A z[CH];
+        run.sum(p, weights, s, z);
+        Vec<A, CH> row;
+#pragma unroll
+        for (int k = 0; k < CH; ++k) row[k] = activated<T>(z[k], silu);
+        store(to, from_acc<T>(row));
+      }
+      run.advance();
+    }
+  }
+  for (; t < at.end; t += N) {
     const int left = static_cast<int>(min<i64>(at.end - t, N));
     const T* from = x + t * p.x_strides[2];
     Vec<T, CH> in[N];

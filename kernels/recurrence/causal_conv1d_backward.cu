@@ -5,179 +5,11 @@
 // adds its steps' parts of dweight and dbias as it walks; the lanes of a group are added as a tree, or threads of a block
 // in order, and parts of blocks by `fold`: eight lanes take every eighth part in order, and are added in order. Shapes
 // and the row of the table fix that order. `first`: the slopes of initial_states, one thread for each.
-#include "recurrence/causal_conv.cuh"
+#include "recurrence/causal_conv_slopes.cuh"
 
 namespace baracuda {
 
 namespace conv {
-
-template <class T, class A = acc_t<T>> BARACUDA_D A slope_of(A z, A dy, bool silu) {
-  if (!silu) return dy;
-  const A s = sigmoid<T>(z);
-  return dy * (s * math::fma(z, A(1) - s, A(1)));
-}
-
-// The slope that final_states hands to x[t].
-template <class T, class P> BARACUDA_D acc_t<T> handed(const P& p, i64 b, i64 c, i64 t) {
-  if (p.bounds == nullptr && p.length - t > p.width - 1) return acc_t<T>(0);
-  const i64 s = sequence_at(p, b, t);
-  if (s < 0 || s >= p.states) return acc_t<T>(0);
-  const Bounds at = bounds_of(p, s);
-  if (t < at.start || t >= at.end || at.end - t > p.width - 1) return acc_t<T>(0);
-  const i64 k = p.width - 1 - (at.end - t);
-  return to_acc(static_cast<const T*>(
-      p.dfinal_states)[s * p.dfinal_strides[0] + c * p.dfinal_strides[1] + k * p.dfinal_strides[2]]);
-}
-
-// A thread's parts of dweight and dbias.
-template <class T, int TAPS, int CH> struct Sums {
-  using A = acc_t<T>;
-  A v[TAPS + 1][CH];
-  BARACUDA_D Sums() {
-#pragma unroll
-    for (int j = 0; j <= TAPS; ++j) {
-#pragma unroll
-      for (int k = 0; k < CH; ++k) v[j][k] = A(0);
-    }
-  }
-};
-
-// The reach of some steps, 0 to TAPS of each (-1 where the step does not exist): four bits a step, one more.
-struct Reaches {
-  u64 bits = 0;
-  BARACUDA_D void put(int s, i64 reach) { bits |= static_cast<u64>(min<i64>(reach, 14) + 1) << 4 * s; }
-  BARACUDA_D bool covers(int s, int j) const { return static_cast<int>(bits >> 4 * s & 15) > j; }
-};
-
-// g of one step whose window crosses a boundary, read again, and its parts of the sums.
-template <class T, int TAPS, int CH, class A = acc_t<T>>
-BARACUDA_D A slope_alone(const CausalConv1dBackwardParams& p, const T* x, const T* dy, const Window& w, i64 c, i64 t,
-                         int k, bool own, Sums<T, TAPS, CH>& sums) {
-  x += k * p.x_strides[1], c += k;
-  const A z = sum_alone(p, x, w, c, t);
-  const A g = slope_of<T>(z, to_acc(dy[k * p.dy_strides[1] + t * p.dy_strides[2]]), p.silu);
-#pragma unroll
-  for (int j = 0; j <= TAPS; ++j) {
-    if (!own || (j < TAPS && !has_tap<TAPS>(p, j))) continue;
-    const A other = j < TAPS ? seen(p, x, w, c, t, j) : A(0);
-#pragma unroll
-    for (int i = 0; i < CH; ++i) {
-      if (i == k) sums.v[j][i] = j < TAPS ? math::fma(g, other, sums.v[j][i]) : sums.v[j][i] + g;
-    }
-  }
-  return g;
-}
-
-// A group walks its steps from the last tile to the first. `carry` is g of the first steps of the tile done before.
-template <class T, int TAPS, bool WIDE>
-BARACUDA_D void slopes_along(const CausalConv1dBackwardParams& p, const Place& at, const Weights<T, TAPS, 1>& weights,
-                             Sums<T, TAPS, 1>& sums) {
-  using A = acc_t<T>;
-  constexpr int lag = TAPS - 1;
-  const T* const x = static_cast<const T*>(p.x) + at.b * p.x_strides[0] + at.c * p.x_strides[1];
-  const T* const dy = static_cast<const T*>(p.dy) + at.b * p.dy_strides[0] + at.c * p.dy_strides[1];
-  T* const dx = static_cast<T*>(p.dx) + at.b * p.dx_strides[0] + at.c * p.dx_strides[1];
-  const Group group(p, at);
-  const i64 pitch = group.lanes * steps, count = div_up(at.end - at.t, pitch);
-  // What a lane has of a tile: of the one after the last the first lane, of the one before the first the last.
-  const auto left_of = [&](i64 tile) -> i64 {
-    const i64 t = at.t + tile * pitch + group.lane * steps;
-    if (!at.mine) return 0;
-    if (tile == count) return group.lane == 0 ? p.length - t : 0;
-    if (tile < 0) return at.t > 0 && group.lane == group.lanes - 1 ? steps : 0;
-    return at.end - t;
-  };
-  const auto tile_of = [&](const T* from, i64 step, i64 tile) {
-    return tile_at<WIDE>(from, at.t + tile * pitch + group.lane * steps, step, left_of(tile));
-  };
-  i64 tile = at.end < p.length ? count : count - 1;
-  Vec<T, steps> in = tile_of(x, p.x_strides[2], tile), slope = tile_of(dy, p.dy_strides[2], tile);
-  A carry[lag];
-#pragma unroll
-  for (int j = 0; j < lag; ++j) carry[j] = A(0);
-#pragma unroll 1
-  for (; tile >= 0; --tile) {
-    const i64 t = at.t + tile * pitch + group.lane * steps, left = left_of(tile);
-    const Vec<T, steps> in_before = tile_of(x, p.x_strides[2], tile - 1);
-    Vec<T, steps> slope_before = {};
-    if (tile > 0) slope_before = tile_of(dy, p.dy_strides[2], tile - 1);
-    const auto neighbours = group.neighbour(tail_of<TAPS>(in), -1);
-    const auto last_before = group.neighbour(tail_of<TAPS>(in_before), -1);
-    Run<T, TAPS, 1, steps> run;
-    join(run, group.lane == 0 ? last_before : neighbours, in);
-    const bool own = tile < count;
-    // Whether a window of these steps, or of those ahead that see them, crosses a boundary.
-    bool plain = own && left >= steps && !crosses<steps>(p, at.b, t, at.end);
-    if (plain && p.positions != nullptr)
-      plain = t + 2 * steps <= p.length && !crosses<steps>(p, at.b, t + steps, p.length);
-    A g[steps + lag];
-    if (plain) {
-#pragma unroll
-      for (int s = steps - 1; s >= 0; --s) {
-        A z[1];
-        run.sum(p, weights, s, z);
-        g[s] = slope_of<T>(z[0], to_acc(slope[s]), p.silu);
-#pragma unroll
-        for (int j = 0; j < TAPS; ++j) sums.v[j][0] = math::fma(g[s], run.at(s, j, 0), sums.v[j][0]);
-        sums.v[TAPS][0] += g[s];
-      }
-    } else {
-#pragma unroll
-      for (int s = 0; s < steps; ++s) g[s] = A(0);
-#pragma unroll 1
-      for (int s = steps - 1; s >= 0; --s) {
-        if (s >= left) continue;
-        const Window w = window_of(p, at.b, t + s);
-        if (w.reach < 0) continue;
-        const A one = slope_alone<T, TAPS, 1>(p, x, dy, w, at.c, t + s, 0, own, sums);
-#pragma unroll
-        for (int i = 0; i < steps; ++i) g[i] = i == s ? one : g[i];
-      }
-    }
-#pragma unroll
-    for (int j = 0; j < lag; ++j) {
-      const A next = group.neighbour(g[j], 1);
-      g[steps + j] = group.lane == group.lanes - 1 ? carry[j] : next;
-      carry[j] = next;
-    }
-    if (p.dx != nullptr && own && left > 0) {
-      Vec<A, steps> out;
-      if (plain) {
-#pragma unroll
-        for (int s = 0; s < steps; ++s) {
-          out[s] = weights.w[0][0] * g[s];
-#pragma unroll
-          for (int j = 1; j < TAPS; ++j) {
-            if (has_tap<TAPS>(p, j)) out[s] = math::fma(weights.w[j][0], g[s + j], out[s]);
-          }
-        }
-      } else {
-        Reaches reaches;
-#pragma unroll 1
-        for (int s = 0; s < steps + lag && t + s < p.length; ++s) reaches.put(s, reach_of(p, at.b, t + s));
-#pragma unroll
-        for (int s = 0; s < steps; ++s) {
-          out[s] = reaches.covers(s, 0) ? weights.w[0][0] * g[s] : A(0);
-#pragma unroll
-          for (int j = 1; j < TAPS; ++j) {
-            const bool there = has_tap<TAPS>(p, j) && reaches.covers(s + j, j);
-            if (there) out[s] = math::fma(weights.w[j][0], g[s + j], out[s]);
-          }
-        }
-      }
-      if (p.dfinal_states != nullptr) {
-#pragma unroll 1
-        for (int s = 0; s < steps && s < left; ++s) {
-          const A more = handed<T>(p, at.b, at.c, t + s);
-#pragma unroll
-          for (int i = 0; i < steps; ++i) out[i] = i == s ? out[i] + more : out[i];
-        }
-      }
-      put_tile<WIDE>(dx, t, p.dx_strides[2], from_acc<T>(out), left);
-    }
-    in = in_before, slope = slope_before;
-  }
-}
 
 // A thread walks its steps forward, and TAPS - 1 steps more: each adds to the slopes of the elements of its window, of
 // which `pending` has those that are not complete.
@@ -191,15 +23,74 @@ BARACUDA_D void slopes_across(const CausalConv1dBackwardParams& p, const Place& 
   T* const dx = static_cast<T*>(p.dx) + at.b * p.dx_strides[0] + at.c * p.dx_strides[1];
   const i64 seen_to = min<i64>(at.end + lag, p.length);
   Run<T, TAPS, CH, N> run;
-  run.load_past(p, x, at.t);
+  run.load_past(p, x, at);
   A pending[lag + N][CH];  // from element t - lag on
 #pragma unroll
   for (int i = 0; i < lag; ++i) {
 #pragma unroll
     for (int k = 0; k < CH; ++k) pending[i][k] = A(0);
   }
+  i64 t = at.t;
+  if (unbroken(p)) {  // rows that are whole, of which final_states hands nothing to those that become complete
+    const i64 plain_end = p.dfinal_states == nullptr ? at.end : min<i64>(at.end, p.length - (p.width - 1));
+    const bool silu = p.silu, wanted = p.dx != nullptr;
+    const T* from = x + t * p.x_strides[2];
+    const T* from_slope = dy + t * p.dy_strides[2];
+    T* to = dx + (t - lag) * p.dx_strides[2];
+    Vec<T, CH> in[N], slope[N];
+    if (t + N <= plain_end) {
+#pragma unroll
+      for (int s = 0; s < N; ++s, from += p.x_strides[2], from_slope += p.dy_strides[2])
+        in[s] = load<CH>(from), slope[s] = load<CH>(from_slope);
+    }
 #pragma unroll 1
-  for (i64 t = at.t; t < at.end + lag; t += N) {
+    for (; t + N <= plain_end; t += N) {
+      const bool next = t + 2 * N <= plain_end, more = wanted && t > at.t;
+#pragma unroll
+      for (int s = 0; s < N; ++s, to += p.dx_strides[2]) {
+        A g[CH];
+#pragma unroll
+        for (int k = 0; k < CH; ++k) run.at(s, 0, k) = to_acc(in[s][k]);
+#pragma unroll
+        for (int k = 0; k < CH; ++k) g[k] = to_acc(slope[s][k]);
+        if (silu) {
+          A z[CH];
+          run.sum(p, weights, s, z);
+#pragma unroll
+          for (int k = 0; k < CH; ++k) g[k] = slope_of<T>(z[k], g[k], true);
+        }
+#pragma unroll
+        for (int k = 0; k < CH; ++k) {
+          sums.v[TAPS][k] += g[k];
+          pending[lag + s][k] = weights.w[0][k] * g[k];
+        }
+        if (next) in[s] = load<CH>(from), slope[s] = load<CH>(from_slope);
+        from += p.x_strides[2], from_slope += p.dy_strides[2];
+#pragma unroll
+        for (int j = 0; j < TAPS; ++j) {
+          if (!has_tap<TAPS>(p, j)) continue;
+#pragma unroll
+          for (int k = 0; k < CH; ++k) {
+            sums.v[j][k] = math::fma(g[k], run.at(s, j, k), sums.v[j][k]);
+            A& slot = pending[lag + s - j][k];
+            if (j > 0) slot = math::fma(weights.w[j][k], g[k], slot);
+          }
+        }
+        Vec<A, CH> row;
+#pragma unroll
+        for (int k = 0; k < CH; ++k) row[k] = pending[s][k];
+        if (lag > N ? wanted && t + s >= at.t + lag : s < lag ? more : wanted) store(to, from_acc<T>(row));
+      }
+      run.advance();
+#pragma unroll
+      for (int i = 0; i < lag; ++i) {
+#pragma unroll
+        for (int k = 0; k < CH; ++k) pending[i][k] = pending[N + i][k];
+      }
+    }
+  }
+#pragma unroll 1
+  for (; t < at.end + lag; t += N) {
     const int left = static_cast<int>(min<i64>(seen_to - t, N));
     Vec<T, CH> in[N], slope[N];
     const T* from = x + t * p.x_strides[2];

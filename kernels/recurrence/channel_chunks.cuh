@@ -43,26 +43,42 @@ BARACUDA_D void scale_channels(T* to, const T* from, int first, int end, F&& fac
   }
 }
 
-// put(i, j, x[i] k[j] with their decays) for j <= i: products of x_log(i, d) - logs[j][d]. Between blocks of 16 steps
-// the decay is a product of exp(x_log(i) - R) and exp(R - logs[j]), R being the logs at the end of the block before i's, of
-// which neither is more than 1; within a block it is within(i, j, d), in float32. scaled: [64][DK] to work in.
-template <int DK, class T, class Log, class Within, class Put>
+// put(i, j, x[i] k[j] with their decays) for j <= i: products of exp(Q[i] - logs[j]), where Q is logs, or with a bonus that of
+// the step before, and the bonus stands for the decay where j is i. Between blocks of 16 steps the decay is a product of
+// exp(Q[i] - R) and exp(R - logs[j]), R being the logs at the end of the block before i's, of which neither is more than 1;
+// within a block it is one exp, in float32. scaled: [64][DK] to work in.
+template <int DK, class T, class Put>
 BARACUDA_D void decayed_products(T* scaled, const T* x, const T* keys, const float* logs, const float* of_x,
-                                 const float* of_key, Log&& x_log, Within&& within, Put&& put) {
-  constexpr int block = 16;
-  const int warp = static_cast<int>(threadIdx.x) / warp_size;
-  // A warp has every eighth pair (i, j) within a block, and its lanes share d.
+                                 const float* of_key, const float* bonus, int d_k, Put&& put) {
+  constexpr int block = 16, lower = block * (block - 1) / 2, blocks = chunk / block, fours = DK / 4;
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / warp_size, before = bonus != nullptr;
+  // A thread has pairs (i, j) within a block; row r of one has those that its row 15 - r leaves of 15. It begins at four
+  // channels of its own, so that rows meet in no bank.
 #pragma unroll 1
-  for (int pair = warp; pair < chunk * block; pair += crew / warp_size) {
-    const int i = pair / block, j = i / block * block + pair % block;
-    if (j > i) continue;
+  for (int pair = thread; pair < blocks * (lower + block); pair += crew) {
+    const bool apart = pair < blocks * lower;
+    const int short_row = pair % lower / (block - 1), place = pair % (block - 1), others = block - 1 - short_row;
+    int i = pair - blocks * lower, j = i;
+    if (apart) {
+      i = pair / lower * block + (place < others ? others : short_row);
+      j = pair / lower * block + (place < others ? place : place - others);
+    }
+    const float* const late = logs + (apart ? i - before : 0) * DK;
+    const float* const early = logs + (apart ? j : 0) * DK;
     float sum = 0.0f;
+#pragma unroll 4
+    for (int n = 0; n < fours; ++n) {
+      const int four = (n + thread) % fours, at = four % 2 * 4;
+      const auto a = load<4>(x + tile::at<DK>(i, four / 2) + at), b = load<4>(keys + tile::at<DK>(j, four / 2) + at);
+      const auto since = load<4>(late + 4 * four), until = load<4>(early + 4 * four);
 #pragma unroll
-    for (int d = lane_id(); d < DK; d += warp_size)
-      sum = math::fma(element_of<DK>(x, i, d) * element_of<DK>(keys, j, d), within(i, j, d), sum);
-#pragma unroll
-    for (int lane = 1; lane < warp_size; lane *= 2) sum += __shfl_xor_sync(full_warp, sum, lane);
-    if (lane_id() == 0) put(i, j, sum * (of_x[i] * of_key[j]));
+      for (int e = 0; e < 4; ++e) {
+        float decay = fade(since[e] - until[e]);
+        if (!apart) decay = !before ? 1.0f : 4 * four + e < d_k ? bonus[4 * four + e] : 0.0f;
+        sum = math::fma(to_acc(a[e]) * to_acc(b[e]), decay, sum);
+      }
+    }
+    put(i, j, sum * (of_x[i] * of_key[j]));
   }
   // Between blocks, a block of rows at a time; a warp has 16 columns.
 #pragma unroll 1
@@ -70,9 +86,9 @@ BARACUDA_D void decayed_products(T* scaled, const T* x, const T* keys, const flo
     const float* const reference = logs + (first - 1) * DK;
     __syncthreads();  // all have read the block before
     scale_channels<DK>(scaled, keys, 0, first,
-                       [&](int j, int d) { return of_key[j] * math::exp(reference[d] - logs[j * DK + d]); });
+                       [&](int j, int d) { return of_key[j] * fade(reference[d] - logs[j * DK + d]); });
     scale_channels<DK>(scaled, x, first, first + block,
-                       [&](int i, int d) { return of_x[i] * math::exp(x_log(i, d) - reference[d]); });
+                       [&](int i, int d) { return of_x[i] * fade(logs[(i - before) * DK + d] - reference[d]); });
     __syncthreads();
     if (warp * block < first) {
       float s[2][4];

@@ -93,8 +93,10 @@ template <class P> BARACUDA_D void sum_logs(float* sums, const P& p, i64 batch, 
   logs.read(p, batch, start, head, steps);
   logs.sum(sums);
 }
-// exp of a sum of logs, 1 without decays.
-template <class P> BARACUDA_D float fade_of(const P& p, float log) { return p.g != nullptr ? math::exp(log) : 1.0f; }
+// exp of a log of no more than 0, to about 2^-21 where it is above -8; 0 below 2^-126.
+BARACUDA_D float fade(float log) { return math::fast_exp2(log * 1.44269504f); }
+// Of a sum of logs; 1 without decays, whose sums are 0.
+template <class P> BARACUDA_D float fade_of(const P&, float log) { return fade(log); }
 
 template <class P> BARACUDA_D float beta_of(const P& p, i64 batch, i64 start, i64 head, int step, int steps) {
   return step < steps ? *row_at<float>(p.beta, p.stride[8], batch, start + step, head) : 0.0f;

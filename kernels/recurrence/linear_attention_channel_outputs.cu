@@ -55,17 +55,13 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
   for (int i = thread; i < area / 8; i += crew) store(scores + 8 * i, Vec<T, 8>{});
   __syncthreads();
   const bool before = p.bonus != nullptr;
-  const float* const bonus = static_cast<const float*>(p.bonus) + head * p.bonus_stride;
+  const float* const bonus = before ? static_cast<const float*>(p.bonus) + head * p.bonus_stride : nullptr;
   const auto query_log = [&](int i, int d) {
     return !before ? logs[i * DK + d] : i > 0 ? logs[(i - 1) * DK + d] : 0.0f;
   };
-  const auto within = [&](int i, int j, int d) {
-    if (before && i == j) return d < p.d_k ? bonus[d] : 0.0f;
-    return math::exp(query_log(i, d) - logs[j * DK + d]);
-  };
   const auto put = [&](int i, int j, float x) { scores[tile::at<64>(i, j / 8) + j % 8] = from_acc<T>(x); };
-  decayed_products<DK>(scaled, queries, keys, logs, of_query, of_key, query_log, within, put);
-  scale_channels<DK>(scaled, queries, 0, chunk, [&](int i, int d) { return of_query[i] * math::exp(query_log(i, d)); });
+  decayed_products<DK>(scaled, queries, keys, logs, of_query, of_key, bonus, p.d_k, put);
+  scale_channels<DK>(scaled, queries, 0, chunk, [&](int i, int d) { return of_query[i] * fade(query_log(i, d)); });
 #pragma unroll 1
   for (i64 n = 0; n < tiles; ++n) {
     const i64 at = own * tiles + n, column = n * width;

@@ -53,8 +53,8 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
     __syncthreads();
     const float* const total = logs + (chunk - 1) * DK;
     scale_channels<DK>(keys, keys, 0, chunk,
-                       [&](int i, int d) { return of_key[i] * math::exp(total[d] - logs[i * DK + d]); });
-    each(state.x, state.row(), state.col(), [&](float& x, int d, int) { x *= math::exp(total[d]); });
+                       [&](int i, int d) { return of_key[i] * fade(total[d] - logs[i * DK + d]); });
+    each(state.x, state.row(), state.col(), [&](float& x, int d, int) { x *= fade(total[d]); });
     if constexpr (DELTA) {
       float u[4][4];
       clear(u);

@@ -112,8 +112,8 @@ template <class T, int DK, class P> BARACUDA_D void linear_attention_chunks(cons
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int i = row0 + line + e / 2 * 8, j = 8 * c + pair + e % 2;
-        y[c][e] *= of_query[i] * (faded ? math::exp(sums[i]) : 1.0f);
-        s[c][e] = j <= i ? s[c][e] * (of_query[i] * of_key[j]) * (faded ? math::exp(sums[i] - sums[j]) : 1.0f) : 0.0f;
+        y[c][e] *= of_query[i] * fade_of(p, sums[i]);
+        s[c][e] = j <= i ? s[c][e] * (of_query[i] * of_key[j]) * fade_of(p, sums[i] - sums[j]) : 0.0f;
       }
       weights[c / 2][c % 2 * 2] = pack_pair<T>(s[c][0], s[c][1]);
       weights[c / 2][c % 2 * 2 + 1] = pack_pair<T>(s[c][2], s[c][3]);
@@ -121,12 +121,12 @@ template <class T, int DK, class P> BARACUDA_D void linear_attention_chunks(cons
     const float total = sums[chunk - 1];
     for (int i = thread; i < chunk * width; i += threads) {
       const int row = i / width, c = i % width, at = tile::at<64>(row, c / 8) + c % 8;
-      const float factor = of_key[row] * (faded ? math::exp(total - sums[row]) : 1.0f);
+      const float factor = of_key[row] * fade_of(p, total - sums[row]);
       weighted[at] = from_acc<T>(to_acc(values[at]) * factor);
     }
     __syncthreads();
-    const float fade = faded ? math::exp(total) : 1.0f;
-    each([&](float& x, int, int) { x *= fade; });
+    const float whole = fade_of(p, total);
+    each([&](float& x, int, int) { x *= whole; });
 #pragma unroll
     for (int j = 0; j < chunk; j += 16) {
       u32 a[MT][4], b[4];

@@ -69,13 +69,20 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
     x = j <= i ? x * (of_query[i] * of_key[j]) * fade_of(p, sums[i] - sums[j]) : 0.0f;
   });
   put_all<64>(scores, row0, col0, y);
+  float since[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int i = row0 + lane_id() / 4 + 8 * h;
+    since[h] = of_query[i] * fade_of(p, sums[i]);
+  }
 #pragma unroll 1
   for (i64 n = 0; n < tiles; ++n) {
     cp_async_wait<0>();
     __syncthreads();
     clear(y);
     multiply<T, DK>(y, query, moved(tile::Reader<64, false>(memory), 0, col0));
-    each(y, row0, col0, [&](float& x, int i, int) { x *= of_query[i] * fade_of(p, sums[i]); });
+#pragma unroll
+    for (int c = 0; c < 4; ++c) y[c][0] *= since[0], y[c][1] *= since[0], y[c][2] *= since[1], y[c][3] *= since[1];
     multiply<T, chunk>(y, tile::Reader<64, false>(scores + row0 * 64), moved(tile::Reader<64, false>(values), 0, col0));
     __syncthreads();  // all have read the values
     put_all<64>(values, row0, col0, y);

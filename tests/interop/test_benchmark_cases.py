@@ -179,6 +179,28 @@ def test_a_wrong_result_is_not_timed(cases: ModuleType, monkeypatch: pytest.Monk
         cases.make(plan, small, compiled=False, device="cpu")
 
 
+def test_a_shorter_problem_is_compared_where_torch_goes_step_by_step(
+    cases: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, seen = registry.plan("LinearAttentionBackwardPlan"), []
+    right = cases.in_torch
+
+    def observed(plan: Any, desc: Any, *given: Any) -> Any:
+        seen.append((desc.batch_size, desc.seq_len))
+        return right(plan, desc, *given)
+
+    monkeypatch.setattr(cases, "in_torch", observed)
+    monkeypatch.setattr(cases, "LIBRARIES", {})
+    fields = {"kind": "channel", "q_heads": 1, "k_heads": 1, "v_heads": 1, "d_k": 8, "d_v": 8, "element": "float32"}
+    small = Benchmark(
+        "small", also=("dq", "dg_channel"), peers=(), checked=plan.benchmarks[0].checked | {"seq_len": 7}, batch_size=3,
+        seq_len=40, **fields,
+    )  # fmt: skip
+    case = cases.make(plan, small, device="cpu")
+    assert seen == [(1, 7)]
+    case.candidates["baracuda"][0]()
+
+
 def test_sums_in_any_order_and_torchs_in_order(cases: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ours is asked for without determinism, torch's runs with it and leaves the switch as it was."""
     plan, asked, seen = registry.plan("ScatterPlan"), [], []

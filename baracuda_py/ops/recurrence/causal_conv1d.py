@@ -84,7 +84,7 @@ def last_states(desc: CausalConvDescriptor, x: Any, initial: Any, bounds: Any) -
 
 
 PARAMS = Params("CausalConv1dParams", **COMMON, y="ptr", final_states="ptr", y_strides="i64[3]", final_strides="i64[3]")
-_SPAN = 64  # steps of a thread across channels: what precedes them is read again
+_SPAN = 128  # steps of a thread across channels: what precedes them is read again
 
 
 def _geometry(p: Problem) -> Geometry | str:

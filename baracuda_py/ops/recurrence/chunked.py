@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...schedules.recurrence import CHUNK
+from .chunked_channels import LEAST_LOG, ChannelChunk, turned
 from .kinds import Steps
-
-LEAST_LOG, BLOCK = -110, 16
 
 
 class Chunk:
@@ -49,109 +48,62 @@ class Chunk:
         """What q reads."""
         return self.since * (self.q @ store(state)) + store(self.q @ turned(self.k) * self.fades) @ store(u)
 
+    def gradients(self, s: Any, u: Any, w: Any, dy: Any, slope: Any, h: Any, store: Any) -> tuple[Any, Any]:
+        """Gradients of the operands and of the state before; slope, h: of that after, and as it is kept."""
+        weights, dweights = self.q @ turned(self.k) * self.fades, dy @ turned(u) * self.lower
+        f = store(dweights * self.fades)
+        dq, dk = self.since * (dy @ turned(s)), self.until * (u @ turned(h))
+        before = self.total * slope + turned(self.q) @ store(self.since * dy)
+        fades = (self.q * dq).sum(-1) - (self.k * dk).sum(-1)
+        last = (self.k * dk).sum((1, 2)) + self.total[:, 0, 0] * (s * h).sum((1, 2))
+        pairs, found = dweights * weights, {}
+        dv = turned(store(weights)) @ dy + self.until * (self.k @ h)
+        if self.beta is not None:
+            du = store(store(turned(store(weights)) @ dy) + self.until * (self.k @ h))
+            x = turned(self.inverse) @ du
+            before = before + turned(w) @ du
+            dv, x = self.beta * x, store(x)
+            seen, xu = self.since * (x @ turned(s)), x @ turned(u)
+            found["beta"] = (x * self.v).sum(-1) - (self.k * seen).sum(-1) - (self.alike * xu).sum(-1)
+            fades, pairs = fades - (self.k * self.beta * seen).sum(-1), pairs - self.beta * xu * self.alike
+            m = store(np.tril(-self.beta * xu * self.fades, -1))
+            dk = dk - self.beta * seen + m @ self.k + turned(m) @ self.k
+        fades = fades + pairs.sum(2) - pairs.sum(1)
+        fades[:, -1] += last
+        found["g"] = np.cumsum(fades[:, ::-1], axis=1)[:, ::-1]
+        return found | {"q": dq + f @ self.k, "k": dk + turned(f) @ self.q, "v": dv}, before
 
-def turned(x: Any) -> Any:
-    """Matrices transposed."""
-    return x.swapaxes(-1, -2)
 
-
-def chunks_of(desc: Any, steps: Steps, dtype: Any) -> list[Chunk]:
+def chunks_of(desc: Any, steps: Steps, dtype: Any, store: Any) -> list[Any]:
     """A sequence's chunks."""
-    return [Chunk(desc, steps, slice(n, n + CHUNK), dtype) for n in range(0, len(steps.q), CHUNK)]
+    rows = [slice(n, n + CHUNK) for n in range(0, len(steps.q), CHUNK)]
+    if steps.g_channel is not None:
+        return [ChannelChunk(desc, steps, some, dtype, store) for some in rows]
+    return [Chunk(desc, steps, some, dtype) for some in rows]
 
 
 def run_in_chunks(desc: Any, steps: Steps, state: Any, store: Any) -> tuple[Any, Any]:
     """y and the last state."""
     pieces = [np.zeros((0, desc.num_heads, desc.d_v), state.dtype)]
-    if steps.g_channel is not None:
-        for n in range(0, len(steps.q), CHUNK):
-            y, state = _channels(desc, steps, slice(n, n + CHUNK), state, store)
-            pieces.append(y.swapaxes(0, 1))
-        return np.concatenate(pieces), state
-    for chunk in chunks_of(desc, steps, state.dtype):
+    for chunk in chunks_of(desc, steps, state.dtype, store):
         u, _ = chunk.written(state, store)
         pieces.append(chunk.outputs(state, u, store).swapaxes(0, 1))
         state = chunk.after(state, u, store)
     return np.concatenate(pieces), state
 
 
-def _channels(desc: Any, steps: Steps, rows: slice, state: Any, store: Any) -> tuple[Any, Any]:
-    """A chunk where every channel has its decay: exact differences within blocks of 16 steps."""
-    dtype = state.dtype
-    q, k, v, logs = (
-        x[rows].swapaxes(0, 1) for x in (steps.q * dtype.type(desc.scale), steps.k, steps.v, steps.g_channel)
-    )  # fmt: skip
-    logs = np.cumsum(np.maximum(logs, LEAST_LOG), axis=1).astype(dtype)
-    q_logs, count = logs, logs.shape[1]
-    if steps.bonus is not None:
-        q_logs = np.concatenate((np.zeros_like(logs[:, :1]), logs[:, :-1]), axis=1)
-    weights = np.tril(_products(q, k, q_logs, logs, store))
-    if steps.bonus is not None:
-        at = np.arange(count)
-        weights[:, at, at] = np.einsum("hid,hid,hd->hi", q, k, steps.bonus)
-    if steps.beta is not None:
-        beta = steps.beta[rows].T[..., None].astype(dtype)
-        system = np.tril(beta * _products(k, k, logs, logs, store), -1).astype(np.float64) + np.eye(count)
-        inverse = np.linalg.inv(system).astype(dtype)
-        w = store(-inverse @ (beta * store(k * np.exp(logs))))
-        v = store(store(inverse @ (beta * v)) + w @ store(state))
-    y = store(q * np.exp(q_logs)) @ store(state) + store(weights) @ v
-    kept = store(k * np.exp(logs[:, -1:] - logs))
-    return y, np.exp(logs[:, -1])[..., None] * state + turned(kept) @ v
-
-
-def _products(x: Any, k: Any, x_logs: Any, logs: Any, store: Any) -> Any:
-    """x[i] k[j] with exp(x_logs[i] - logs[j]), right for j <= i."""
-    count = x.shape[1]
-    made = np.zeros((len(x), count, count), x.dtype)
-    for first in range(0, count, BLOCK):
-        own = slice(first, min(first + BLOCK, count))
-        fades = np.exp(np.minimum(x_logs[:, own, None] - logs[:, None, own], 0))
-        made[:, own, own] = np.einsum("hid,hjd,hijd->hij", x[:, own], k[:, own], fades)
-        if first:
-            last = logs[:, first - 1 : first]
-            earlier = store(k[:, :first] * np.exp(last - logs[:, :first]))
-            made[:, own, :first] = store(x[:, own] * np.exp(x_logs[:, own] - last)) @ turned(earlier)
-    return made
-
-
 def gradients_in_chunks(desc: Any, steps: Steps, state: Any, dy: Any, slope: Any, store: Any) -> tuple[Any, Any]:
     """Gradients as `gradients` gives them, from the first state; `slope` is of the last one."""
-    chunks, states, made = chunks_of(desc, steps, state.dtype), [], []
+    chunks, states, made = chunks_of(desc, steps, state.dtype, store), [], []
     for chunk in chunks:
         u, w = chunk.written(state, store)
         states.append((store(state), store(u), w))
         state = chunk.after(state, u, store)
     for n in reversed(range(len(chunks))):
         one, slopes = dy[n * CHUNK : (n + 1) * CHUNK].swapaxes(0, 1), store(slope)
-        found, slope = _gradients(chunks[n], *states[n], one, slope, slopes, store)
+        found, slope = chunks[n].gradients(*states[n], one, slope, slopes, store)
         made.append({name: x.swapaxes(0, 1) for name, x in found.items()})
     whole = {name: np.concatenate([one[name] for one in reversed(made)]) for name in made[0]} if made else {}
     if whole:
         whole["q"] = whole["q"] * dy.dtype.type(desc.scale)
     return whole, slope
-
-
-def _gradients(c: Chunk, s: Any, u: Any, w: Any, dy: Any, slope: Any, h: Any, store: Any) -> tuple[Any, Any]:
-    weights, dweights = c.q @ turned(c.k) * c.fades, dy @ turned(u) * c.lower
-    f = store(dweights * c.fades)
-    dq, dk = c.since * (dy @ turned(s)), c.until * (u @ turned(h))
-    before = c.total * slope + turned(c.q) @ store(c.since * dy)
-    fades = (c.q * dq).sum(-1) - (c.k * dk).sum(-1)
-    last = (c.k * dk).sum((1, 2)) + c.total[:, 0, 0] * (s * h).sum((1, 2))
-    pairs, found = dweights * weights, {}
-    dv = turned(store(weights)) @ dy + c.until * (c.k @ h)
-    if c.beta is not None:
-        du = store(store(turned(store(weights)) @ dy) + c.until * (c.k @ h))
-        x = turned(c.inverse) @ du
-        before = before + turned(w) @ du
-        dv, x = c.beta * x, store(x)
-        seen, xu = c.since * (x @ turned(s)), x @ turned(u)
-        found["beta"] = (x * c.v).sum(-1) - (c.k * seen).sum(-1) - (c.alike * xu).sum(-1)
-        fades, pairs = fades - (c.k * c.beta * seen).sum(-1), pairs - c.beta * xu * c.alike
-        m = store(np.tril(-c.beta * xu * c.fades, -1))
-        dk = dk - c.beta * seen + m @ c.k + turned(m) @ c.k
-    fades = fades + pairs.sum(2) - pairs.sum(1)
-    fades[:, -1] += last
-    found["g"] = np.cumsum(fades[:, ::-1], axis=1)[:, ::-1]
-    return found | {"q": dq + f @ c.k, "k": dk + turned(f) @ c.q, "v": dv}, before

@@ -109,7 +109,7 @@ def recurrence_benchmarks(
             f"{kind.value} {label} bf16", kind=kind, batch_size=batch, seq_len=length, q_heads=32, k_heads=32,
             v_heads=32, d_k=128, d_v=128, use_qk_l2norm=kind in DELTAS, element="bfloat16",
             also=tuple(name for name in gradients if kind in of.get(name, RecurrenceKind)), work=FLOPS, target=None,
-            peers=(),
+            peers=(), checked={"batch_size": 1, "seq_len": 160},
         )
         for label, batch, length in (("4 x [4096, 32, 128]", 4, 4096), ("[65536, 32, 128]", 1, 65536))
         for kind in RecurrenceKind

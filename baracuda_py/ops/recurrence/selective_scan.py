@@ -115,7 +115,8 @@ def scan_benchmarks(*also: str) -> tuple[Benchmark, ...]:
 
     return (
         Benchmark("[4, 5120, 2048] bf16, 16 states", also=("d", "z", "delta_bias", *also), batch=4, dim=5120,
-                  length=2048, states=16, softplus=True, element="bfloat16", make=make, target=None, peers=()),
+                  length=2048, states=16, softplus=True, element="bfloat16", make=make, target=None, peers=(),
+                  checked={"length": 160}),
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from baracuda_py.testing.emulator import emulating
 from baracuda_py.testing.recording import pointer_view
 
 KINDS = [RecurrenceKind(name) for name in ("none", "scalar", "delta", "scalar_delta")]
+CHANNELS = [RecurrenceKind(name) for name in ("channel", "channel_bonus", "channel_delta")]
 ONE = {"q_heads": 1, "k_heads": 1, "v_heads": 1}
 
 
@@ -27,7 +28,7 @@ def sizes(kind, **more):
 
 
 @pytest.mark.parametrize("norm", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *CHANNELS])
 def test_chunks_are_the_steps(kind, norm):
     """In float64 the gradients in chunks are those step by step."""
     fields = sizes(kind, d_k=5, d_v=3, v_heads=2, use_qk_l2norm=norm, element="float16")
@@ -44,7 +45,7 @@ def test_chunks_are_the_steps(kind, norm):
 
 
 @pytest.mark.parametrize("element", ["float16", "bfloat16"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *CHANNELS])
 def test_gradients(kind, element):
     more = {"d_k": 72, "use_qk_l2norm": True, "v_heads": 2} if element == "float16" else {"d_k": 64}
     case = drawn(
@@ -54,23 +55,26 @@ def test_gradients(kind, element):
     near(emulated(case), truth(case), 1.5e-3 if element == "float16" else 1.2e-2)
 
 
-@pytest.mark.parametrize("kind", [RecurrenceKind.SCALAR, RecurrenceKind.SCALAR_DELTA])
+@pytest.mark.parametrize("kind", [RecurrenceKind.SCALAR, RecurrenceKind.SCALAR_DELTA, *CHANNELS])
 def test_gradients_have_the_same_bits_packed_alone_and_in_a_batch(kind):
     fields = {"kind": kind, **ONE, "d_k": 16, "d_v": 8, "element": "bfloat16"}
     make = LinearAttentionBackwardDescriptor
     batch = drawn(LinearAttentionBackwardPlan, make(**fields, batch_size=2, seq_len=70))
     packed = drawn(LinearAttentionBackwardPlan, make(**fields, batch_size=1, seq_len=140, num_states=2))
     alone = drawn(LinearAttentionBackwardPlan, make(**fields, batch_size=1, seq_len=70))
-    for name in ("q", "k", "v", "g", "beta", "dy"):
+    for name in ("q", "k", "v", "g", "g_channel", "beta", "dy"):
         if (x := batch.arrays[name]) is not None:
             packed.arrays[name], alone.arrays[name] = x.reshape(1, 140, *x.shape[2:]), x[1:]
     packed.arrays["cu_seqlens"] = np.array([0, 70, 140])
+    packed.arrays["bonus"] = alone.arrays["bonus"] = batch.arrays["bonus"]
     for name in ("initial_state", "dfinal_state"):
         packed.arrays[name], alone.arrays[name] = batch.arrays[name], batch.arrays[name][1:]
     in_batch, in_pack, by_itself = emulated(batch), emulated(packed), emulated(alone)
     assert len(in_batch) > 4
     for name, x in in_batch.items():
         assert in_pack[name].tobytes() == x.tobytes(), name
+        if name == "dbonus":  # a sum over sequences
+            continue
         assert by_itself[name].tobytes() == x[1:].tobytes(), name
 
 
@@ -91,14 +95,15 @@ def test_passes_have_the_bits_of_one_launch(kind):
     assert made[0] == made[1]
 
 
-@pytest.mark.parametrize("kind", [RecurrenceKind.SCALAR, RecurrenceKind.SCALAR_DELTA])
+@pytest.mark.parametrize("kind", [RecurrenceKind.SCALAR, RecurrenceKind.SCALAR_DELTA, *CHANNELS])
 def test_steps_that_forget_all(kind):
     """g = -inf cuts a sequence: what comes after it has no gradient from before, and none is NaN."""
     fields = sizes(kind, d_k=8, d_v=8, num_states=1, seq_len=80, element="bfloat16")
     case = drawn(LinearAttentionBackwardPlan, LinearAttentionBackwardDescriptor(**fields))
-    case.arrays["g"][:, [0, 5, 70]] = -np.inf
+    logs = case.arrays["g"] if case.arrays["g_channel"] is None else case.arrays["g_channel"]
+    logs[:, [0, 5, 70]] = -np.inf
     case.arrays["dfinal_state"][...] = 0
-    case.arrays["dy"][:, :70] = 0
+    case.arrays["dy"][:, : 70 + (kind is RecurrenceKind.CHANNEL_BONUS)] = 0  # whose q reads the state before
     got = emulated(case)
     for name, x in got.items():
         assert np.isfinite(x.astype(np.float32)).all(), name
@@ -108,18 +113,17 @@ def test_steps_that_forget_all(kind):
     assert not got["dinitial_state"].any()
 
 
-def test_gradients_that_are_not_asked_for_and_none_of_the_state():
-    desc = LinearAttentionBackwardDescriptor(**sizes(RecurrenceKind.SCALAR_DELTA, d_k=8, d_v=8, element="float16"))
+@pytest.mark.parametrize("kind", [RecurrenceKind.SCALAR_DELTA, RecurrenceKind.CHANNEL_DELTA])
+def test_gradients_that_are_not_asked_for_and_none_of_the_state(kind):
+    desc = LinearAttentionBackwardDescriptor(**sizes(kind, d_k=8, d_v=8, element="float16"))
     whole = drawn(LinearAttentionBackwardPlan, desc)
     whole.arrays["cu_seqlens"] = np.array([0, 64, 100, 150])
     every = emulated(whole)
-    for wanted in ({"dk"}, {"dinitial_state"}, {"dg", "dbeta"}):
+    decays = "dg" if kind is RecurrenceKind.SCALAR_DELTA else "dg_channel"
+    for wanted in ({"dk"}, {"dinitial_state"}, {decays, "dbeta"}):
         got = emulated(replace(whole, wanted=frozenset(wanted)))
         for name in wanted:
             assert got[name].tobytes() == every[name].tobytes(), name
-
-
-CHANNELS = [RecurrenceKind(name) for name in ("channel", "channel_bonus", "channel_delta")]
 
 
 @pytest.mark.parametrize("kind", CHANNELS)
@@ -150,6 +154,16 @@ def test_channels_that_fade_fast_and_forget(kind):
     """Logs of -3 to -60 a step, whose exp over 16 steps are beyond float16 and float32, and -inf."""
     fields = sizes(kind, d_k=16, d_v=8, num_states=1, seq_len=70, element="bfloat16")
     case = drawn(LinearAttentionPlan, LinearAttentionDescriptor(**fields))
+    rng = np.random.default_rng(7)
+    case.arrays["g_channel"][...] = -rng.choice((0.0, 3.0, 20.0, 60.0), case.arrays["g_channel"].shape)
+    case.arrays["g_channel"][:, [0, 17, 66]] = -np.inf
+    near(emulated(case), truth(case), 1.2e-2)
+
+
+@pytest.mark.parametrize("kind", CHANNELS)
+def test_gradients_of_channels_that_fade_fast_and_forget(kind):
+    fields = sizes(kind, d_k=16, d_v=8, num_states=1, seq_len=70, element="bfloat16")
+    case = drawn(LinearAttentionBackwardPlan, LinearAttentionBackwardDescriptor(**fields))
     rng = np.random.default_rng(7)
     case.arrays["g_channel"][...] = -rng.choice((0.0, 3.0, 20.0, 60.0), case.arrays["g_channel"].shape)
     case.arrays["g_channel"][:, [0, 17, 66]] = -np.inf

@@ -40,7 +40,7 @@ def packed(plan, kind, element, d_k, d_v):
 
 @pytest.mark.parametrize("element", ["float16", "bfloat16"])
 @pytest.mark.parametrize(("d_k", "d_v"), [(128, 128), (64, 200)])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *CHANNELS])
 def test_gradients(kind, element, d_k, d_v):
     case = packed(LinearAttentionBackwardPlan, kind, element, d_k, d_v)
     near(on_device(case, "chunks"), truth(case), LIMIT[element])
@@ -64,7 +64,7 @@ def test_passes_have_the_bits_of_one_launch(kind):
         assert x.tobytes() == again[name].tobytes(), name
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *CHANNELS])
 def test_gradients_of_a_full_machine_have_the_same_bits_each_time_and_alone(kind):
     fields = {"kind": kind, "batch_size": 8, "seq_len": 777, "q_heads": 16, "k_heads": 16, "v_heads": 16}
     sizes = {"d_k": 128, "d_v": 128, "use_qk_l2norm": True, "element": "bfloat16"}
@@ -74,8 +74,20 @@ def test_gradients_of_a_full_machine_have_the_same_bits_each_time_and_alone(kind
     alone = drawn(plan, plan.descriptor(**fields | {"batch_size": 1}, **sizes))
     for name, x in case.arrays.items():
         if isinstance(x, np.ndarray):
-            alone.arrays[name] = x[5:6]
+            alone.arrays[name] = x if name == "bonus" else x[5:6]
     by_itself = on_device(alone, "chunks")
     for name, x in first.items():
         assert x.tobytes() == second[name].tobytes(), name
+        if name == "dbonus":  # a sum over sequences
+            continue
         assert x[5:6].tobytes() == by_itself[name].tobytes(), name
+
+
+@pytest.mark.parametrize("kind", CHANNELS)
+def test_gradients_of_channels_that_fade_fast_and_forget(kind):
+    """Logs of 0 to -60 a step and -inf: products of decays underflow, and nothing is NaN or too large."""
+    case = packed(LinearAttentionBackwardPlan, kind, "bfloat16", 128, 64)
+    logs = case.arrays["g_channel"]
+    logs[...] = -np.random.default_rng(7).choice((0.0, 0.1, 3.0, 20.0, 60.0), logs.shape)
+    logs[:, [0, 17, 66, 700]] = -np.inf
+    near(on_device(case, "chunks"), truth(case), LIMIT["bfloat16"])

@@ -36,6 +36,32 @@ def test_causal_conv1d(element: str, width: int, packed: bool) -> None:
     assert wrong_plan(case, [CausalConv1dBackwardPlan.select(back)]) is None
 
 
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("element", ["bfloat16", "float32"])
+def test_causal_conv1d_of_whole_tiles_after_states(element: str, last: bool) -> None:
+    """Long rows with what precedes and follows them, beside torch's convolution in float64."""
+    torch = pytest.importorskip("torch")
+    bct = pytest.importorskip("baracuda_py.torch")
+    kind = getattr(torch, element)
+    made = torch.randn((2, 320, 4200), device="cuda").to(kind)
+    x = (made.transpose(1, 2).contiguous().transpose(1, 2) if last else made).requires_grad_()
+    weight, bias = (torch.randn(shape, device="cuda").to(kind).requires_grad_() for shape in ((320, 4), (320,)))
+    state = torch.randn((2, 320, 3), device="cuda").to(kind).requires_grad_()
+    given = (x, weight, bias, state)
+    y, after = bct.causal_conv1d(
+        x, weight, bias, initial_states=state, return_final_states=True, activation="silu"
+    )  # fmt: skip
+    dy, dafter = torch.randn_like(y), torch.randn_like(after)
+    found = (y, after, *torch.autograd.grad((y, after), given, (dy, dafter)))
+    wide = [one.detach().double().requires_grad_() for one in given]
+    seen = torch.cat((wide[3], wide[0]), -1)
+    z = torch.nn.functional.silu(torch.nn.functional.conv1d(seen, wide[1][:, None], wide[2], groups=320))
+    wanted = (z, seen[..., -3:], *torch.autograd.grad((z, seen[..., -3:]), wide, (dy.double(), dafter.double())))
+    for got, want in zip(found, wanted, strict=True):
+        error = (got.double() - want).abs().max() / want.abs().max()
+        assert error < (2**-8 if element == "bfloat16" else 2e-6), error
+
+
 @pytest.mark.parametrize("states", [16, 64, 200])
 @pytest.mark.parametrize("element", ELEMENTS)
 def test_selective_scan(element: str, states: int) -> None:
