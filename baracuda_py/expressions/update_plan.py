@@ -270,7 +270,7 @@ def _kernels(shape: UpdateShape) -> tuple[Kernel, ...]:
         "UpdateParams", **_fields(shape, n), sizes=f"i64[{n}]", **drawn, first=f"i32[{n}]", count="i32",
     )  # fmt: skip
     flat = Kernel(
-        "update", f"update<Lists, {THREADS}, {chunk}>", params, {}, THREADS, 2 if count + len(shape.codes) < 7 else 0
+        "update", f"update<Lists, {THREADS}, {chunk}>", params, {}, THREADS, 3 if count + len(shape.codes) < 7 else 0
     )
     if shape.coded:
         return (flat,)
