@@ -123,6 +123,7 @@ class UpdateRule(Call):
         kept: Collection[str] = (),
     ) -> Any:  # fmt: skip
         """A call with everything named. kept: lists of the very arrays of an earlier call, see `core.execution.Again`."""
+        held = {n: held[n] for n in self.inputs}
         lists = {n: v for n, v in held.items() if isinstance(v, (list, tuple))}
         for name in (*self.written, *(low for _, low in self.compensation)):
             if name not in lists:

@@ -13,6 +13,8 @@ from functools import reduce
 from operator import attrgetter, or_
 from typing import Any
 
+import numpy as np
+
 from ...core import config
 from ...core.args import Args, arrays_of, scalars_of
 from ...core.arrays import read
@@ -54,7 +56,10 @@ class Again:
             for name, one in zip(self.names, lists, strict=True)
         }
         self.prepared, layout = runner.ready(runner.refs(args)[1])
-        self.spans = layout.spans
+        spans = np.array(layout.spans, np.int64).reshape(-1, 2)
+        self.filled = np.flatnonzero(spans[:, 1] > spans[:, 0])
+        """The places of tensors that have elements, in all lists together, and where their bytes begin and end."""
+        self.begins, self.ends = spans[self.filled].T
         self.lazy = {
             name: [i for i, x in enumerate(one) if may_be_lazy(x.shape, x.stride(), read(x, name).element)]
             for name, one in zip(self.names, lists, strict=True)
@@ -92,7 +97,7 @@ class Again:
                     return None
             if list(map(self.stride, one)) != strides or (grows and any(map(_GROWS, one))):
                 return None
-            if any([one[i].is_neg() or one[i].is_conj() for i in self.lazy[name]]):
+            if any(one[i].is_neg() or one[i].is_conj() for i in self.lazy[name]):
                 return None
             at = found[name] = list(map(self.pointer, one))
             if name in kept and name in last and at != last[name]:
@@ -107,9 +112,10 @@ class Again:
         runner = self.runner
         flat = list(itertools.chain.from_iterable(addresses.values()))
         if addresses != self.last:
-            lows, highs = self.spans[::2], self.spans[1::2]
-            ordered = sorted((p + a, p + b) for p, a, b in zip(flat, lows, highs, strict=True) if b > a)
-            if (ordered and ordered[0][0] <= 0) or any(b > a for (_, b), (a, _) in itertools.pairwise(ordered)):
+            at = np.array(flat, np.int64)[self.filled]
+            begins, ends = at + self.begins, at + self.ends
+            order = begins.argsort()
+            if (begins <= 0).any() or (ends[order[:-1]] > begins[order[1:]]).any():
                 return False
         pointers, values = [], []
         for name, spec, kind in self.scalars:
