@@ -51,7 +51,9 @@ def update_text(shape: UpdateShape, elements: tuple[ElementKind, ...], compute: 
         if name in shape.codes:
             fields.append(f"float q{i};")
             reads.append(f"in.q{i} = FULL || left > 0 ? place.q{i}[at / code_block] : 0.0f;")
-            decoded.append(f"const Vec<{acc}, V> x{n} = decoded(tables.{_TABLE[shape.codes[name]]}, in.a{i}.value(), in.q{i});")
+            decoded.append(
+                f"const Vec<{acc}, V> x{n} = decoded(tables.{_TABLE[shape.codes[name]]}, in.a{i}.value(), in.q{i});"
+            )
         else:
             decoded.append(f"const Vec<{acc}, V> x{n} = cast_vec<{acc}>(in.a{i}.value());")
     for j, name in enumerate(shape.written):

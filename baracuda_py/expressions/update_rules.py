@@ -162,6 +162,15 @@ RULES: Mapping[str, Rule] = {
                 "p = p + c * (z - p) + lr * (b1 * (1 - c) - 1) * _u", "z = z - lr * _u"), {},
         {"lr": 2.5e-3, "b1": 0.9, "b2": 0.999, "eps": 1e-8, "weight_decay": 0.0},
     ),
+    "prodigy_moments": Rule(
+        "Mishchenko, Defazio 2023: d is the estimate of the distance",
+        _always("m = fma(b1, m, d * (1 - b1) * g)", "v = fma(b2, v, d * d * (1 - b2) * g * g)", "s = b3 * s + pace * g"),
+        {}, {"b1": 0.9, "b2": 0.999, "b3": 0.9995},
+    ),
+    "prodigy_step": Rule(
+        "Mishchenko, Defazio 2023", _always("p = p * (1 - weight_decay * rate) - rate * (m / (sqrt(v) + d * eps))"), {},
+        {"eps": 1e-8, "weight_decay": 0.0},
+    ),
     "lamb_direction": Rule(
         "You et al. 2020, LAMB: the direction u, to be scaled by the norms of p and u",
         _always(_STEP, _FIRST.replace("_g", "g"), _SECOND.replace("_g", "g"),

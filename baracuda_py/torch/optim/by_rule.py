@@ -86,12 +86,16 @@ class ByRule:
             return loss
         if scaled is not None:
             grad_scale = grad_scale / scaled
+        self.stepped(grad_scale)
+        return loss
+
+    def stepped(self, grad_scale: Any) -> None:
+        """The step of all groups."""
         for place, group in enumerate(self.param_groups):
             for batch in self.batches(place, group):
                 self.batch = batch
                 self.update(group, batch.params, -grad_scale if group.get("maximize") else grad_scale)
                 batch.runs += 1
-        return loss
 
     def batches(self, place: int, group: dict[str, Any]) -> list[Batch]:
         """The parameters of a group that are stepped together, as found now or by the last step."""
@@ -175,7 +179,7 @@ class ByRule:
                 if "step" not in self.state.get(p, {}):
                     continue
                 capturable = group.get("capturable")
-                step = self.state[p]["step"].to(p.device if capturable else "cpu")
+                step = self.state[p]["step"].to(p.device if capturable else "cpu", copy=True)
                 same = shared.setdefault((p.device, float(step)), step) if capturable else step
                 self.state[p]["step"] = same
 
