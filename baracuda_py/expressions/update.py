@@ -122,7 +122,7 @@ class UpdateRule(Call):
         self, held: Mapping[str, Any], options: Mapping[str, Any], stream: Any = None, preference: Any = None,
         kept: Collection[str] = (),
     ) -> Any:  # fmt: skip
-        """A call with everything named. kept: lists of the very arrays of an earlier call, see `core.execution.Again`."""
+        """A call with all of it named. kept: lists of the very arrays of an earlier call (`core.execution.Again`)."""
         held = {n: held[n] for n in self.inputs}
         lists = {n: v for n, v in held.items() if isinstance(v, (list, tuple))}
         for name in (*self.written, *(low for _, low in self.compensation)):
@@ -240,7 +240,7 @@ class UpdateRule(Call):
 
 
 _UNSEEN, _SEEN, _OTHERWISE = 0, 1, -30
-"""Counts of calls: at `_SEEN` one more is worth to be made ready for; lists that were otherwise are left alone a while."""
+"""Counts of calls: after `_SEEN` the next is made ready for; lists that were otherwise are left alone for a while."""
 _SOME = np.zeros(1, np.float32)
 """Stands for the lists where roles of numbers are found."""
 

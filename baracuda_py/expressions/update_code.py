@@ -63,7 +63,7 @@ def update_text(shape: UpdateShape, elements: tuple[ElementKind, ...], compute: 
             table = f"tables.{_TABLE[shape.codes[name]]}"
             value = f"encoded<FULL>({table}, y{j}, place.q{i} + at / code_block, left)"
         elif name == shape.stochastic:
-            value = f"at_random<{kind}>(cast_vec<{acc}>(y{j}), drawing.seed, drawing.offset, drawing.number + static_cast<u64>(at))"
+            value = f"at_random<{kind}>(cast_vec<{acc}>(y{j}), drawing.seed, drawing.offset, drawing.number + at)"
         stores.append(f"put<FULL>(place.a{i} + at, {value}, left, wide);")
     each = ["" if name in shape.singles else "[k]" for name in shape.read]
     passed = [f"x{n}{each[n]}" if n in used else "{}" for n in range(len(shape.read))]

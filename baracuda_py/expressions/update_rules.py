@@ -164,7 +164,8 @@ RULES: Mapping[str, Rule] = {
     ),
     "prodigy_moments": Rule(
         "Mishchenko, Defazio 2023: d is the estimate of the distance",
-        _always("m = fma(b1, m, d * (1 - b1) * g)", "v = fma(b2, v, d * d * (1 - b2) * g * g)", "s = b3 * s + pace * g"),
+        _always("m = fma(b1, m, d * (1 - b1) * g)", "v = fma(b2, v, d * d * (1 - b2) * g * g)",
+                "s = b3 * s + pace * g"),
         {}, {"b1": 0.9, "b2": 0.999, "b3": 0.9995},
     ),
     "prodigy_step": Rule(

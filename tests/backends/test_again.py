@@ -1,4 +1,4 @@
-"""`Again`: lists of torch tensors that lie as earlier ones are launched, others are left to `run` and nothing is done."""
+"""`Again`: lists of torch tensors that lie as earlier ones are launched; of others nothing is done."""
 
 from __future__ import annotations
 
@@ -60,6 +60,10 @@ def test_other_tensors_that_lie_alike(held: Any) -> None:
     torch.testing.assert_close([p.detach() for p in lists["p"]], want, rtol=0, atol=0)
 
 
+class Mine(torch.Tensor):  # type: ignore[misc]
+    """Of another type."""
+
+
 def otherwise() -> dict[str, list[Any]]:
     wide = torch.zeros(3, 10)[:, ::2]
     return {
@@ -67,7 +71,7 @@ def otherwise() -> dict[str, list[Any]]:
         "strides": [wide, *tensors(1)[1:]],
         "dtype": tensors(1, torch.float16),
         "one dtype": [*tensors(1)[:4], tensors(1, torch.float64)[4]],
-        "a subclass": [*tensors(1)[:3], torch.Tensor._make_subclass(type("Mine", (torch.Tensor,), {}), torch.zeros(9, 2)), tensors(1)[4]],
+        "a subclass": [*tensors(1)[:3], torch.zeros(9, 2).as_subclass(Mine), tensors(1)[4]],
         "addresses": [torch.zeros(16)[1:].as_strided((3, 5), (5, 1)), *tensors(1)[1:]],
         "a negative bit": [*tensors(1)[:4], torch.complex(torch.ones(2), torch.ones(2)).conj().imag[0]],
         "sparse": [*tensors(1)[:3], torch.zeros(9, 2).to_sparse(), tensors(1)[4]],
