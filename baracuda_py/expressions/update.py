@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -102,6 +102,7 @@ class UpdateRule(Call):
         lists = (*formula.inputs, *only, *(low for _, low in compensation), *scales)
         super().__init__(lists, defaults)
         self._plans: dict[Any, type[UpdatePlan]] = {}
+        self._entries: dict[type[UpdatePlan], Callable[..., Any]] = {}
         self._again: dict[Any, Again | int] = {}
 
     @property
@@ -164,9 +165,9 @@ class UpdateRule(Call):
         stream: Any, preference: Any,
     ) -> None:  # fmt: skip
         plan = self._plan(lists, roles)
-        function = self._functions.get(plan)
+        function = self._entries.get(plan)
         if function is None:
-            function = self._functions[plan] = by_names(functional(plan, "optimizer"))
+            function = keep(self._entries, plan, by_names(functional(plan, "optimizer")), 64)
         function(**lists, **numbers, **given, stream=stream, preference=preference)
 
     def _plan(self, lists: Mapping[str, Any], roles: Mapping[str, str]) -> type[UpdatePlan]:

@@ -42,7 +42,7 @@ class Again:
 
     def __init__(self, runner: Layouts, args: Args) -> None:
         specs = arrays_of(runner.plan.args)
-        self.runner = runner
+        self.runner: Any = runner
         self.names = tuple(spec.name for spec in specs)
         self.scalars = [(spec.name, spec, int if spec.integer else float) for spec in scalars_of(runner.plan.args)]
         self.written = tuple(spec.name for spec in specs if spec.writes)
@@ -112,8 +112,8 @@ class Again:
         runner = self.runner
         flat = list(itertools.chain.from_iterable(addresses.values()))
         if addresses != self.last:
-            at = np.array(flat, np.int64)[self.filled]
-            begins, ends = at + self.begins, at + self.ends
+            filled = np.array(flat, np.int64)[self.filled]
+            begins, ends = filled + self.begins, filled + self.ends
             order = begins.argsort()
             if (begins <= 0).any() or (ends[order[:-1]] > begins[order[1:]]).any():
                 return False

@@ -21,7 +21,7 @@ class Batch:
 
     def __init__(self, params: list[Any], states: list[dict[str, Any]], names: Sequence[str], counted: bool) -> None:
         self.params, self.states = params, states
-        self.lists = {name: [state.get(name) for state in states] for name in names}
+        self.lists: dict[str, list[Any]] = {name: [state.get(name) for state in states] for name in names}
         self.runs = 0
         """How often it has been stepped."""
         self.steps: Any = None

@@ -99,7 +99,7 @@ class ByRule:
 
     def batches(self, place: int, group: dict[str, Any]) -> list[Batch]:
         """The parameters of a group that are stepped together, as found now or by the last step."""
-        known = vars(self).setdefault("_found", {})
+        known: dict[int, Found] = vars(self).setdefault("_found", {})
         found = known.pop(place, None)
         if found is None or not found.holds(self, group):
             counted = self.counted and not group.get("capturable")
