@@ -69,7 +69,6 @@ class Runner(Protocol):
         views: where calls come with arrays of another layout, what makes the plan's operands of them.
         """
 
-
     def again(self, args: Args) -> Again | None:
         """What runs calls like this one, all of lists, without a look at each array, where there is such a thing."""
 
