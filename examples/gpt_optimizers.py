@@ -1,7 +1,7 @@
 """Other optimizers for the matrices of `train_gpt.py`: the same decoder, another `update`.
 
-Each is a rule of `bc.optimizer` over all matrices in one launch, which writes the working copies, too; norms take AdamW's
-step in any case. The gradient's norm is cut to 1 first.
+Each is a rule of `bc.optimizer` over all matrices in one launch, which writes the working copies, too. Norms take
+AdamW's step in any case. The gradient's norm is cut to 1 first.
 """
 
 from __future__ import annotations

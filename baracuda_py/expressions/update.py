@@ -18,7 +18,7 @@ from ..core.errors import InvalidProblemError
 from ..core.execution import Again
 from ..core.keywords import near
 from ..core.memo import keep
-from ..interop.dynamo import FORMULA, uncompiled
+from ..interop.dynamo import FORMULA, PLAN, broken_at, uncompiled
 from ..interop.packages import package_name
 from .calls import Call, by_names
 from .formula import Formula
@@ -119,6 +119,7 @@ class UpdateRule(Call):
         options = {SCALE: grad_scale, "found_inf": found_inf, "seed": seed, "offset": offset}
         return self.stepped(held, options, stream, preference)
 
+    @broken_at(PLAN)
     def stepped(
         self, held: Mapping[str, Any], options: Mapping[str, Any], stream: Any = None, preference: Any = None,
         kept: Collection[str] = (),

@@ -132,3 +132,20 @@ def test_steps_under_inference_mode() -> None:
         one.step()
     one.step()
     assert all(float(one.state[p]["step"]) == 3 for p in params)
+
+
+@pytest.mark.parametrize("name", ["AdamW", "SGD", "Lion"])
+def test_a_compiled_step_is_the_step(name: str) -> None:
+    """torch.compile's graph ends there."""
+    ends = []
+    for compiled in (False, True):
+        params = parameters()
+        more = {"momentum": 0.9} if name == "SGD" else {}
+        one = getattr(optim, name)(params, lr=0.05, **more)
+        step = torch.compile(one.step, backend="eager") if compiled else one.step
+        for i in range(3):
+            for p in params:
+                p.grad = torch.full_like(p, 0.5 - i)
+            step()
+        ends.append([p.detach() for p in params])
+    assert all(map(torch.equal, *ends))

@@ -8,6 +8,7 @@ from typing import Any
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.memo import memo
 from ...expressions.update import UpdateRule, optimizer
+from ...interop.dynamo import uncompiled
 from ..untyped import torch
 from .batches import Batch, Found
 
@@ -16,6 +17,10 @@ from .batches import Batch, Found
 def rule(name: str, **options: Any) -> UpdateRule:
     """A rule of the table; made once."""
     return optimizer(name, **options)
+
+
+STEP = "a step is a launch or a few of their own; compile what makes the gradients"
+"""Why torch.compile's graph ends at a step."""
 
 
 class ByRule:
@@ -89,6 +94,7 @@ class ByRule:
         self.stepped(grad_scale)
         return loss
 
+    @uncompiled(STEP)
     def stepped(self, grad_scale: Any) -> None:
         """The step of all groups."""
         for place, group in enumerate(self.param_groups):

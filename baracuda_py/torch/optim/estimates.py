@@ -9,9 +9,10 @@ import baracuda_py as bc
 from ...core.errors import InvalidProblemError
 from ...expressions.elementwise import elementwise
 from ...expressions.update import UpdateRule
+from ...interop.dynamo import uncompiled
 from ..untyped import torch
 from .batches import Batch
-from .by_rule import acc, at_least, rule
+from .by_rule import STEP, acc, at_least, rule
 from .factored import _COLUMNS, _OF_FACTORS, _OF_VECTOR, _ROWS
 from .others import _Own
 
@@ -52,6 +53,7 @@ class Prodigy(_Own):
         made["start"].copy_(p)
         return made
 
+    @uncompiled(STEP)
     def stepped(self, grad_scale: Any) -> None:
         """Moments and what tells the distance, of all groups; then d; then the step."""
         batches = [(g, b) for place, g in enumerate(self.param_groups) for b in self.batches(place, g)]
