@@ -22,7 +22,8 @@ from typing import Any, NoReturn
 import gpt_host
 import numpy as np
 from gpt_data import Corpus, TextError, load
-from gpt_model import PRESETS, Decoder, Preset
+from gpt_model import PRESETS, Preset
+from gpt_optimizers import OPTIMIZERS
 from gpt_train import held_out_loss, train
 
 import baracuda_py as bc
@@ -75,6 +76,7 @@ def options(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--sample", type=int, metavar="BYTES", help="bytes to generate (default: what the context holds)"
     )
+    parser.add_argument("--optimizer", choices=sorted(OPTIMIZERS), default="adamw", help="default: adamw")
     parser.add_argument("--temperature", type=float, default=0.8)
     parser.add_argument("--top-k", type=int, default=40)
     return parser.checked(argv, steps=1, sample=0, temperature=0, top_k=0, seed=0)
@@ -158,7 +160,7 @@ def run(argv: list[str] | None = None) -> dict[str, Any]:
     logger.addHandler(log)
     where, prompt = describe(device), b"def "
     print(f"{preset.parameters():,} parameters, {len(corpus.train):,} bytes of {corpus.source}, on {where}", flush=True)
-    model = Decoder(preset, xp, asked.seed)
+    model = OPTIMIZERS[asked.optimizer](preset, xp, asked.seed)
     losses, rate = train(model, corpus, asked.seed)
     held_out = held_out_loss(model, corpus)
     curve = Path(asked.out) / "train_gpt.png"

@@ -42,6 +42,9 @@ class NumpyRunner:
         """The functional layer's short path, where the plan and its arrays have one."""
         return Direct(self.plan, makers, views) if Direct.serves(self.plan, lead) else None
 
+    def again(self, args: Args) -> None:
+        """None: a reference takes longer than what is checked before it."""
+
     def run(self, args: Args, workspace: Any = None, stream: Any = None) -> None:
         args = self._settled(args)
         variant, geometry, _ = self.plan.plan_layout(args)

@@ -6,7 +6,7 @@ this protocol: the table names them, and one is imported when a first plan of it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Protocol, TypeAlias
 
@@ -38,6 +38,16 @@ class Direct(Protocol):
         """Remember the call that `run` has just served."""
 
 
+class Again(Protocol):
+    """Calls of a plan of lists whose arrays lie as those of an earlier call did."""
+
+    def run(self, lists: Mapping[str, Sequence[Any]], numbers: Mapping[str, Any], kept: Collection[str] = ()) -> bool:
+        """Run on the current stream; False where these lists are otherwise, and nothing is done.
+
+        kept: lists of the very arrays of an earlier call.
+        """
+
+
 class Runner(Protocol):
     """Runs one plan on one device. All raise the typed error of `Plan.can_implement` before anything is written."""
 
@@ -58,6 +68,9 @@ class Runner(Protocol):
 
         views: where calls come with arrays of another layout, what makes the plan's operands of them.
         """
+
+    def again(self, args: Args) -> Again | None:
+        """What runs calls like this one, all of lists, without a look at each array, where there is such a thing."""
 
 
 class Replay(Protocol):

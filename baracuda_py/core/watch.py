@@ -59,6 +59,9 @@ class Watched:
     def direct(self, makers: Makers, lead: Any, views: Views = None) -> None:
         """None: every call goes through `run`."""
 
+    def again(self, args: Args) -> None:
+        """None, for the same reason."""
+
     def run(self, args: Args, workspace: Any = None, stream: Any = None) -> None:
         """Run, and log it, or what it raises."""
         try:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from ..calls.call import resolve
 from ..calls.exported import exported
 from ..calls.functional import functional
+from ..calls.interpreters import innermost
 from ..core.arrays import read
 from ..core.checked import shown
 from ..core.element import HALVES
 from ..core.errors import InvalidProblemError
+from ..core.execution import Again
 from ..core.keywords import near
-from ..interop.dynamo import FORMULA, uncompiled
+from ..core.memo import keep
+from ..interop.dynamo import FORMULA, PLAN, broken_at, uncompiled
+from ..interop.packages import package_name
 from .calls import Call, by_names
 from .formula import Formula
 from .shape import ARRAY, REAL, Roles
@@ -96,6 +101,9 @@ class UpdateRule(Call):
         scales = [scale_name(name) for name, _ in states8bit]
         lists = (*formula.inputs, *only, *(low for _, low in compensation), *scales)
         super().__init__(lists, defaults)
+        self._plans: dict[Any, type[UpdatePlan]] = {}
+        self._entries: dict[type[UpdatePlan], Callable[..., Any]] = {}
+        self._again: dict[Any, Again | int] = {}
 
     @property
     def text(self) -> str:
@@ -108,6 +116,16 @@ class UpdateRule(Call):
     ) -> Any:  # fmt: skip
         """One step: writes the lists that are assigned, and gives them back, a list or a tuple of lists."""
         held = dict(zip(self.inputs, self.values(args, given), strict=True))
+        options = {SCALE: grad_scale, "found_inf": found_inf, "seed": seed, "offset": offset}
+        return self.stepped(held, options, stream, preference)
+
+    @broken_at(PLAN)
+    def stepped(
+        self, held: Mapping[str, Any], options: Mapping[str, Any], stream: Any = None, preference: Any = None,
+        kept: Collection[str] = (),
+    ) -> Any:  # fmt: skip
+        """A call with all of it named. kept: lists of the very arrays of an earlier call (`core.execution.Again`)."""
+        held = {n: held[n] for n in self.inputs}
         lists = {n: v for n, v in held.items() if isinstance(v, (list, tuple))}
         for name in (*self.written, *(low for _, low in self.compensation)):
             if name not in lists:
@@ -121,34 +139,65 @@ class UpdateRule(Call):
                     f"{name} has {len(one)} arrays and {self.written[0]} {count}; lists go together place by place"
                 )
         numbers = {n: v for n, v in held.items() if n not in lists}
-        drawn: dict[str, Any] = {}
+        given = {"found_inf": options["found_inf"]}
         if self.stochastic:
-            if seed is None:
+            if options.get("seed") is None:
                 raise InvalidProblemError(
                     "seed must be given, an integer or a 0-d array, as a list is rounded at random"
                 )
-            drawn = {"seed": seed, "offset": offset}
+            given |= {"seed": options["seed"], "offset": options["offset"]}
         if "g" in self.formula.inputs:
-            drawn[SCALE] = grad_scale
-        for places in _alike(lists, count):
-            own = lists if len(places) == count else {n: [one[i] for i in places] for n, one in lists.items()}
-            self._run(own, numbers, drawn, found_inf, stream, preference)
+            given[SCALE] = options[SCALE]
+        roles = self._number_roles(lists, numbers)
+        plain = bool(count) and stream is None and preference is None and innermost() is None
+        key = self._likeness(lists, roles) if plain else None
+        again = self._again.get(key, _UNSEEN)
+        if isinstance(again, int) or not again.run(lists, {**numbers, **given}, kept):
+            for places in _alike(lists, count):
+                own = lists if len(places) == count else {n: [one[i] for i in places] for n, one in lists.items()}
+                self._run(own, roles, numbers, given, stream, preference)
+            if key is not None:
+                keep(self._again, key, self._learned(again, lists, roles, numbers, given), 64)
         results = [held[name] for name in self.written]
         return results[0] if len(results) == 1 else tuple(results)
 
     def _run(
-        self, lists: Mapping[str, Any], numbers: Mapping[str, Any], drawn: Mapping[str, Any], found_inf: Any,
+        self, lists: Mapping[str, Any], roles: Mapping[str, str], numbers: Mapping[str, Any], given: Mapping[str, Any],
         stream: Any, preference: Any,
     ) -> None:  # fmt: skip
-        singles = _singles(lists, self.written)
-        roles = tuple(ARRAY if n in lists else r for n, r in self._number_roles(lists, numbers).items())
-        elements = tuple(read(lists[n][0], f"{n}[0]").element for n, _ in self.compensation)
-        key: Any = (roles, elements, singles)
-        function = self._functions.get(key)
+        plan = self._plan(lists, roles)
+        function = self._entries.get(plan)
         if function is None:
-            function = by_names(functional(update_plan_of(self._shape(roles, elements, singles)), "optimizer"))
-            self._functions[key] = function
-        function(**lists, **numbers, **drawn, found_inf=found_inf, stream=stream, preference=preference)
+            function = keep(self._entries, plan, by_names(functional(plan, "optimizer")), 64)
+        function(**lists, **numbers, **given, stream=stream, preference=preference)
+
+    def _plan(self, lists: Mapping[str, Any], roles: Mapping[str, str]) -> type[UpdatePlan]:
+        """The plan of lists that are alike."""
+        elements = tuple(read(lists[n][0], f"{n}[0]").element for n, _ in self.compensation)
+        key = (tuple(roles.values()), elements, _singles(lists, self.written))
+        return self._plans.get(key) or keep(self._plans, key, update_plan_of(self._shape(*key)), 64)
+
+    def _likeness(self, lists: Mapping[str, Sequence[Any]], roles: Mapping[str, str]) -> Any:
+        """What tells calls from others, at the cost of a look at each list's first array; None: not of torch."""
+        first = [one[0] for one in lists.values()]
+        if package_name(type(first[0])) != "torch":
+            return None
+        looks = tuple([(getattr(x, "shape", None), getattr(x, "dtype", None), type(x)) for x in first])
+        return tuple(roles.values()), tuple(lists), len(lists[self.written[0]]), looks
+
+    def _learned(
+        self, seen: Any, lists: Mapping[str, Any], roles: Mapping[str, str], numbers: Mapping[str, Any],
+        given: Mapping[str, Any],
+    ) -> Any:  # fmt: skip
+        """What is remembered of a call that was served: a count, and from the second call on what runs others."""
+        if not isinstance(seen, int):
+            return _OTHERWISE
+        if seen != _SEEN:
+            return seen + 1
+        if len(_alike(lists, len(lists[self.written[0]]))) != 1:
+            return _OTHERWISE
+        found = resolve(self._plan(lists, roles), lists, {}, {}, None)
+        return found.plan.runner.again(found.plan.args(**lists, **numbers, **given)) or _OTHERWISE
 
     def _number_roles(self, lists: Mapping[str, Any], numbers: Mapping[str, Any]) -> dict[str, str]:
         marked = tuple(numbers.values())
@@ -192,6 +241,8 @@ class UpdateRule(Call):
         return f"optimizer({self.text!r})"
 
 
+_UNSEEN, _SEEN, _OTHERWISE = 0, 1, -30
+"""Counts of calls: after `_SEEN` the next is made ready for; lists that were otherwise are left alone for a while."""
 _SOME = np.zeros(1, np.float32)
 """Stands for the lists where roles of numbers are found."""
 

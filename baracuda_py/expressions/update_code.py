@@ -26,33 +26,45 @@ def update_text(shape: UpdateShape, elements: tuple[ElementKind, ...], compute: 
     place = {name: i for i, name in enumerate(shape.lists)}
     used = {step.value for step in program.steps if step.form == "input"}
     fields, reads, decoded, stores = [], [], [], []
+    held, placed = [], []
+    for name in shape.lists:
+        i, kind = place[name], elements[place[name]].ctype
+        const = "" if name in shape.written else "const "
+        if name in shape.singles:
+            held.append(f"{acc} a{i};")
+            placed.append(f"cast<{acc}>(static_cast<const {kind}*>(p.a{i}[t])[0])")
+        else:
+            held.append(f"{const}{kind}* a{i};")
+            placed.append(f"static_cast<{const}{kind}*>(p.a{i}[t]) + at[{i}]")
+        if name in shape.codes:
+            held.append(f"float* q{i};")
+            placed.append(f"static_cast<float*>(p.q{i}[t]) + at[{i}] / code_block")
     for n, name in enumerate(shape.read):
         if n not in used:
             continue
         i, kind = place[name], elements[place[name]].ctype
         if name in shape.singles:
-            decoded.append(f"const {acc} x{n} = cast<{acc}>(static_cast<const {kind}*>(p.a{i}[t])[0]);")
+            decoded.append(f"const {acc} x{n} = place.a{i};")
             continue
-        fields.append(f"Vec<{kind}, V> a{i};")
-        at = f"static_cast<const {kind}*>(p.a{i}[t]) + at[{i}]"
-        reads.append(f"in.a{i} = load_vec<{kind}, V, WIDE, Access::streaming>({at}, left);")
+        fields.append(f"Held<{kind}, V> a{i};")
+        reads.append(f"in.a{i} = fetched<FULL, V>(static_cast<const {kind}*>(place.a{i} + at), left, wide);")
         if name in shape.codes:
             fields.append(f"float q{i};")
-            reads.append(f"in.q{i} = left > 0 ? static_cast<const float*>(p.q{i}[t])[at[{i}] / code_block] : 0.0f;")
-            decoded.append(f"const Vec<{acc}, V> x{n} = decoded(tables.{_TABLE[shape.codes[name]]}, in.a{i}, in.q{i});")
+            reads.append(f"in.q{i} = FULL || left > 0 ? place.q{i}[at / code_block] : 0.0f;")
+            decoded.append(
+                f"const Vec<{acc}, V> x{n} = decoded(tables.{_TABLE[shape.codes[name]]}, in.a{i}.value(), in.q{i});"
+            )
         else:
-            decoded.append(f"const Vec<{acc}, V> x{n} = cast_vec<{acc}>(in.a{i});")
+            decoded.append(f"const Vec<{acc}, V> x{n} = cast_vec<{acc}>(in.a{i}.value());")
     for j, name in enumerate(shape.written):
         i, kind = place[name], elements[place[name]].ctype
-        to = f"static_cast<{kind}*>(p.a{i}[t]) + at[{i}]"
+        value = f"cast_vec<{kind}>(y{j})"
         if name in shape.codes:
-            table, scales = _TABLE[shape.codes[name]], f"static_cast<float*>(p.q{i}[t])"
-            stores.append(f"encode<WIDE>(tables.{table}, y{j}, {to}, {scales}, at[{i}], left);")
+            table = f"tables.{_TABLE[shape.codes[name]]}"
+            value = f"encoded<FULL>({table}, y{j}, place.q{i} + at / code_block, left)"
         elif name == shape.stochastic:
-            value = f"at_random<{kind}>(cast_vec<{acc}>(y{j}), p.seed(), p.offset(), number)"
-            stores.append(f"store_vec<{kind}, V, WIDE>({to}, {value}, left);")
-        else:
-            stores.append(f"store_vec<{kind}, V, WIDE>({to}, cast_vec<{kind}>(y{j}), left);")
+            value = f"at_random<{kind}>(cast_vec<{acc}>(y{j}), drawing.seed, drawing.offset, drawing.number + at)"
+        stores.append(f"put<FULL>(place.a{i} + at, {value}, left, wide);")
     each = ["" if name in shape.singles else "[k]" for name in shape.read]
     passed = [f"x{n}{each[n]}" if n in used else "{}" for n in range(len(shape.read))]
     passed += [f"y{j}[k]" for j in range(len(shape.written))]
@@ -70,16 +82,21 @@ struct Lists {{
   static constexpr int count = {len(shape.lists)}, width = {together};
   static constexpr bool coded = {_bool(coded)}, numbered = {_bool(bool(shape.stochastic))};
   template <class P> static BARACUDA_D bool aligned(const P& p, int t) {{ return all_aligned({pointers}); }}
+  struct Place {{ {" ".join(held)} }};
+  template <class P, class At> static BARACUDA_D Place place(const P& p, int t, const At& at) {{
+    return {{{", ".join(placed)}}};
+  }}
   template <int V> struct Chunk {{ {" ".join(fields)} }};
-  template <int V, bool WIDE, class P, class At>
-  static BARACUDA_D Chunk<V> read([[maybe_unused]] const P& p, int t, const At& at, int left) {{
+  template <int V, bool FULL>
+  static BARACUDA_D Chunk<V> read([[maybe_unused]] const Place& place, u32 at, int left, [[maybe_unused]] bool wide) {{
     Chunk<V> in;
     {_lines(reads)}
     return in;
   }}
-  template <int V, bool WIDE, class P, class At>
-  static BARACUDA_D void write(const P& p, const Formula& f, [[maybe_unused]] const Tables& tables, int t, const At& at,
-                               int left, [[maybe_unused]] const Chunk<V>& in, [[maybe_unused]] u64 number) {{
+  template <int V, bool FULL>
+  static BARACUDA_D void write(const Place& place, const Formula& f, [[maybe_unused]] const Tables& tables,
+                               u32 at, int left, bool wide, [[maybe_unused]] const Chunk<V>& in,
+                               [[maybe_unused]] const Drawing& drawing) {{
     {_lines(decoded)}
     {_lines(made)}
 #pragma unroll

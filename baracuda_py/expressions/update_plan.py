@@ -37,7 +37,7 @@ from ..schedules.multi_tensor import chunk_counts, groups
 from .made import Again, MadeArgs, MadeDescriptor, MadePlan, Numbered, args_space, part
 from .reference import evaluate
 from .signature import Signature, Signatures
-from .update_code import update_text
+from .update_code import update_text, width
 from .update_codes import decoded, encoded, rounded_at_random
 from .update_shape import BLOCK, SCALE, UpdateShape
 
@@ -263,15 +263,23 @@ def _chunk(shape: UpdateShape) -> int:
     return CODED_CHUNK if shape.coded else CHUNK
 
 
+def _resident(shape: UpdateShape, element: ElementKind, kind: Signature) -> int:
+    """Blocks a multiprocessor that registers allow without spills: by the elements that a thread holds of all lists."""
+    if len(shape.lists) + len(shape.codes) > 6:
+        return 0
+    if shape.coded:
+        return 3
+    elements = dict(zip(shape.lists, kind.elements, strict=True))
+    return 3 if width(tuple(elements[n] for n in shape.whole), False) * len(shape.whole) <= 24 else 2
+
+
 def _kernels(shape: UpdateShape) -> tuple[Kernel, ...]:
     n, count, chunk = capacity_of(shape), len(shape.lists), _chunk(shape)
     drawn, one = ({"begin": f"i64[{n}]"}, {"begin": "i64"}) if shape.stochastic else ({}, {})
     params = Params(
         "UpdateParams", **_fields(shape, n), sizes=f"i64[{n}]", **drawn, first=f"i32[{n}]", count="i32",
     )  # fmt: skip
-    flat = Kernel(
-        "update", f"update<Lists, {THREADS}, {chunk}>", params, {}, THREADS, 2 if count + len(shape.codes) < 7 else 0
-    )
+    flat = Kernel("update", f"update<Lists, {THREADS}, {chunk}>", params, {}, THREADS, partial(_resident, shape))
     if shape.coded:
         return (flat,)
     strided = Params(

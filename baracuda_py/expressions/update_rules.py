@@ -14,11 +14,11 @@ from ..core.checked import shown
 from ..core.errors import InvalidProblemError
 
 _L2 = "_g = g + weight_decay * p"
-_FIRST = "m = b1 * m + (1 - b1) * _g"
-_SECOND = "v = b2 * v + (1 - b2) * _g * _g"
+_FIRST = "m = fma(b1, m, (1 - b1) * _g)"
+_SECOND = "v = fma(b2, v, (1 - b2) * _g * _g)"
 _STEP = "_t = maximum(t, 1)"
 _DECAYED = "_p = p * (1 - lr * weight_decay)"
-_ROOT = "_d = sqrt({v}) / sqrt(1 - b2 ** _t) + eps"
+_ROOT = "_d = fma(sqrt({v}), 1 / sqrt(1 - b2 ** _t), eps)"
 
 
 class Rule(NamedTuple):
@@ -47,7 +47,7 @@ def _adam(decoupled: bool, amsgrad: bool) -> str:
     return _lines(
         _STEP, _DECAYED if decoupled else "_p = p", "_g = g" if decoupled else _L2, _FIRST, _SECOND,
         "vmax = maximum(vmax, v)" if amsgrad else "", _ROOT.format(v="vmax" if amsgrad else "v"),
-        "p = _p - lr / (1 - b1 ** _t) * (m / _d)",
+        "p = fma(-lr / (1 - b1 ** _t), m / _d, _p)",
     )  # fmt: skip
 
 
@@ -136,7 +136,7 @@ RULES: Mapping[str, Rule] = {
     "adan": Rule(
         "Xie et al. 2022",
         _always(_STEP, "_c = where(t <= 1, 0, g - last)", _FIRST.replace("_g", "g"), "d = b2 * d + (1 - b2) * _c",
-                "_w = g + b2 * _c", "v = b3 * v + (1 - b3) * _w * _w", "_d = sqrt(v) / sqrt(1 - b3 ** _t) + eps",
+                "_w = g + b2 * _c", "v = b3 * v + (1 - b3) * _w * _w", "_d = fma(sqrt(v), 1 / sqrt(1 - b3 ** _t), eps)",
                 "_u = (m / (1 - b1 ** _t) + b2 * d / (1 - b2 ** _t)) / _d",
                 "p = (p - lr * _u) / (1 + lr * weight_decay)", "last = g"), {},
         {"lr": 1e-3, "b1": 0.98, "b2": 0.92, "b3": 0.99, "eps": 1e-8, "weight_decay": 0.0},
@@ -161,6 +161,16 @@ RULES: Mapping[str, Rule] = {
         _always(_STEP, _SECOND.replace("_g", "g"), _ROOT.format(v="v"), "_u = g / _d + weight_decay * p",
                 "p = p + c * (z - p) + lr * (b1 * (1 - c) - 1) * _u", "z = z - lr * _u"), {},
         {"lr": 2.5e-3, "b1": 0.9, "b2": 0.999, "eps": 1e-8, "weight_decay": 0.0},
+    ),
+    "prodigy_moments": Rule(
+        "Mishchenko, Defazio 2023: d is the estimate of the distance",
+        _always("m = fma(b1, m, d * (1 - b1) * g)", "v = fma(b2, v, d * d * (1 - b2) * g * g)",
+                "s = b3 * s + pace * g"),
+        {}, {"b1": 0.9, "b2": 0.999, "b3": 0.9995},
+    ),
+    "prodigy_step": Rule(
+        "Mishchenko, Defazio 2023", _always("p = p * (1 - weight_decay * rate) - rate * (m / (sqrt(v) + d * eps))"), {},
+        {"eps": 1e-8, "weight_decay": 0.0},
     ),
     "lamb_direction": Rule(
         "You et al. 2020, LAMB: the direction u, to be scaled by the norms of p and u",

@@ -29,6 +29,12 @@ BARACUDA_D Vec<T, N> at_random(const Vec<A, N>& x, u64 seed, u64 offset, u64 num
     Vec<T, N> y;
 #pragma unroll
     for (int k = 0; k < N; ++k) {
+      if constexpr (is_same<T, bf16> && is_same<A, float>) {
+        // A bfloat16 is the upper half of a float: what the lower half lacks to a whole is drawn, and carries.
+        const u32 bits = x[k] != x[k] ? 0x7fc00000u : __float_as_uint(x[k]) + (~words[k] >> 16);
+        reinterpret_cast<u16*>(&y)[k] = static_cast<u16>(bits >> 16);
+        continue;
+      }
       const A size = math::abs(x[k]);
       u32 code = size != size ? HalfCodes<T>::nan : stochastic_code(HalfCodes<T>::codes, size, words[k]);
       code |= math::signbit(x[k]) ? 0x8000u : 0u;

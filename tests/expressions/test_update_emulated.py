@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import baracuda_py as bc
-from baracuda_py.expressions.update_plan import CHUNK, capacity_of, update_plan_of
+from baracuda_py.expressions.update_codes import dynamic_map, encoded
+from baracuda_py.expressions.update_plan import CHUNK, CODED_CHUNK, capacity_of, update_plan_of
 from baracuda_py.expressions.update_shape import UpdateShape
 from baracuda_py.testing import emulated_device
 from baracuda_py.testing.emulator import emulating
@@ -124,6 +125,59 @@ def test_codes_of_8_bits(dtype: Any) -> None:
             whole = [np.concatenate([x.reshape(-1) for x in made[n]]).astype(int) for made in (host, device)]
             assert np.max(np.abs(whole[0] - whole[1])) <= 1 and np.mean(whole[0] != whole[1]) < 0.01
         given = host
+
+
+@pytest.mark.parametrize("coded", [False, True])
+def test_whole_chunks_draw_as_short_ones_do(coded: bool) -> None:
+    """The second tensor's words follow the first one's; whole chunks are read without ends."""
+    shapes = ((CODED_CHUNK if coded else CHUNK) + 24,), (300,)
+    rule = bc.optimizer("p = p + lr * g; m = m", stochastic="p", states8bit={"m": "signed"} if coded else None)
+    given = lists("pgm", {"p": BF16, "g": BF16}, shapes)
+    for n in "pg":
+        given[n] = [np.asarray(np.round(x.astype(float) * 8)).astype(BF16) for x in given[n]]
+    if coded:
+        given["m"] = [np.full(x.shape, 200, np.uint8) for x in given["p"]]
+        given["m_scale"] = [np.ones(-(-x.size // 256), np.float32) for x in given["p"]]
+    host, device = both(rule, given, lr=2.0**-9, seed=5, offset=1)
+    for n in "pm":
+        for a, b in zip(host[n], device[n], strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("kind", ["signed", "unsigned"])
+def test_codes_are_those_of_numpy(kind: str) -> None:
+    """At and beside every place where codes change, over all exponents, in whole chunks and in tails."""
+    table = dynamic_map(kind)
+    middles = np.float32(0.5) * (table[:-1] + table[1:])
+    rng = np.random.default_rng(0)
+    special = np.array([0.0, -0.0, 1e-45, -1e-45, 1e-38, 1.0, -1.0, np.nextafter(np.float32(1), np.float32(0))])
+    values = np.concatenate([middles, np.nextafter(middles, -np.inf), np.nextafter(middles, np.inf), table, special])
+    wide = rng.choice([-1.0, 1.0], 2000) * 2.0 ** rng.uniform(-40, 0, 2000)
+    values = np.concatenate([values, -values, wide]).astype(np.float32)
+    rows = -(-values.size // 255)
+    blocks = np.ones((rows, 256), np.float32)  # the largest magnitude of each is 1
+    blocks[:, 1:] = np.resize(values, (rows, 255))
+    whole = np.resize(blocks, (CODED_CHUNK,))
+    given: dict[str, Any] = {"g": [whole, blocks.reshape(-1)[:-3].copy()]}
+    given["m"] = [np.zeros(x.shape, np.uint8) for x in given["g"]]
+    given["m_scale"] = [np.zeros(-(-x.size // 256), np.float32) for x in given["g"]]
+    on_emulator(bc.optimizer("m = g + 0 * m", states8bit={"m": kind}), given)
+    for x, codes, scales in zip(given["g"], given["m"], given["m_scale"], strict=True):
+        want, _ = encoded(kind, x)
+        np.testing.assert_array_equal(codes, want)
+        np.testing.assert_array_equal(scales, 1)
+
+
+@pytest.mark.parametrize("kind", ["signed", "unsigned"])
+def test_codes_beside_what_is_not_finite(kind: str) -> None:
+    """A block's scale is NaN or infinite, what is decoded then is not finite; the next block knows nothing of it."""
+    g = np.ones(768, np.float32)
+    g[3], g[256 + 7] = np.nan, -np.inf
+    given: dict[str, Any] = {"g": [g], "m": [np.zeros(768, np.uint8)], "m_scale": [np.zeros(3, np.float32)]}
+    on_emulator(bc.optimizer("m = g + 0 * m", states8bit={"m": kind}), given)
+    want, scales = encoded(kind, g)
+    np.testing.assert_array_equal(given["m"][0], want)
+    np.testing.assert_array_equal(given["m_scale"][0], scales)
 
 
 def test_numbers_of_a_tensor() -> None:

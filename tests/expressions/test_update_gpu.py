@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import baracuda_py as bc
+from baracuda_py import InvalidProblemError
+from baracuda_py.expressions.update_codes import dynamic_map, encoded
 
 pytestmark = pytest.mark.gpu
 GPT2 = (
@@ -169,3 +171,71 @@ def test_torch(name: str) -> None:
     coarse = name == "Muon" or name.endswith("8bit")  # products of bfloat16; codes beside a border
     loose = {"rtol": 0.0, "atol": 9e-3} if coarse else {"rtol": 1e-4, "atol": 1e-5}
     torch.testing.assert_close(walked(optim, "cuda"), want, **loose)
+
+
+@pytest.mark.parametrize("kind", ["signed", "unsigned"])
+def test_codes_are_those_of_numpy(kind: str) -> None:
+    """At and beside every place where codes change, in whole chunks."""
+    import cupy as cp
+
+    table = dynamic_map(kind)
+    middles = np.float32(0.5) * (table[:-1] + table[1:])
+    values = np.concatenate([middles, np.nextafter(middles, -np.inf), np.nextafter(middles, np.inf), table])
+    values = np.concatenate([values, -values, 2.0 ** np.linspace(-40, 0, 3000)]).astype(np.float32)
+    blocks = np.ones((1024, 256), np.float32)
+    blocks[:, 1:] = np.resize(values, (1024, 255))
+    codes, scales = cp.zeros(blocks.shape, np.uint8), cp.zeros(1024, np.float32)
+    bc.optimizer("m = g + 0 * m", states8bit={"m": kind})(g=[cp.asarray(blocks)], m=[codes], m_scale=[scales])
+    np.testing.assert_array_equal(cp.asnumpy(codes), encoded(kind, blocks)[0])
+    np.testing.assert_array_equal(cp.asnumpy(scales), 1)
+
+
+@pytest.mark.parametrize("name", ["AdamW", "SGD", "RMSprop", "AdamW8bit", "Lion"])
+def test_steps_of_many_tensors_are_launched_again(name: str) -> None:
+    """A model's tensors, other gradients at each step: those at new addresses, too, and after a state was loaded."""
+    torch = pytest.importorskip("torch")
+    from baracuda_py.backends.cuda.again import Again
+    from baracuda_py.torch import optim
+    from baracuda_py.torch.optim.by_rule import rule
+
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(768, 96), (768,), (96, 300), (3,), ()] * 30
+    params = [torch.nn.Parameter(torch.randn(s, generator=generator).cuda()) for s in shapes]
+    host = [torch.nn.Parameter(p.detach().cpu()) for p in params[:5]]
+    more = {"momentum": 0.9} if name == "SGD" else {}
+    ours, theirs = (getattr(optim, name)(one, lr=1e-2, **more) for one in (params, host))
+    held = []  # so that addresses change
+    for step in range(5):
+        for p in params:
+            p.grad = torch.full_like(p, 0.5 - 0.2 * step).sub_(0.1 * p.detach())
+        for p, q in zip(params, host, strict=False):
+            q.grad = p.grad.cpu()
+        held.append([p.grad for p in params])
+        if step == 3:
+            ours.load_state_dict(ours.state_dict())
+        ours.step()
+        theirs.step()
+    coarse = name.endswith("8bit")
+    want = [q.detach() for q in host]
+    torch.testing.assert_close(
+        [p.detach().cpu() for p in params[:5]], want, rtol=0.0 if coarse else 1e-4, atol=2e-2 if coarse else 1e-5
+    )
+    assert all(float(ours.state[p]["step"]) == 5 for p in params if "step" in ours.state[p])
+    named = {"AdamW": ("adamw", {"amsgrad": False}), "Lion": ("lion", {})}
+    if name in named:
+        of, options = named[name]
+        assert any(isinstance(one, Again) for one in rule(of, **options)._again.values())
+
+
+def test_a_gradient_that_is_the_parameter_is_refused_at_every_step() -> None:
+    torch = pytest.importorskip("torch")
+    made = bc.optimizer("p = p - lr * g", lr=0.5)
+    p, g = [torch.ones(8, device="cuda")], [torch.ones(8, device="cuda")]
+    for _ in range(4):
+        made(p, g)
+    with pytest.raises(InvalidProblemError, match="overlaps"):
+        made(p, [p[0]])
+    with pytest.raises(InvalidProblemError, match="shape"):
+        made(p, [torch.ones(9, device="cuda")])
+    made(p, [torch.ones(8, device="cuda")])
+    assert bool((p[0] == -1.5).all())

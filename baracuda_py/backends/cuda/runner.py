@@ -23,6 +23,7 @@ from ...interop.dynamo import PLAN, broken_at
 from ...interop.packages import package_name
 from ...jit.compiler import compile_many
 from ...jit.nvrtc import load
+from .again import Again
 from .bound import bound
 from .checks import after, before
 from .direct import Direct
@@ -128,6 +129,11 @@ class CudaRunner(Layouts):
     def direct(self, makers: Makers, lead: Any, views: Views = None) -> Direct | None:
         """The functional layer's short path, where the plan and its arrays have one."""
         return Direct(self, makers, type(lead), views) if Direct.serves(self.plan, lead) else None
+
+    def again(self, args: Args) -> Again | None:
+        """What runs calls like this one, all of lists of torch tensors."""
+        self.check_form(args)
+        return Again(self, args) if Again.serves(self, args) else None
 
     def remember(self, package: str, key: Any, alignment: tuple[int, ...], args: Args) -> None:
         """Prepare a layout under the key that generated code finds it by."""

@@ -10,9 +10,11 @@ from ..untyped import torch
 from .adamw import AdamW
 from .by_rule import ByRule
 from .eight_bits import Adam8bit, AdamW8bit, Lion8bit, SGD8bit
+from .estimates import CAME, Prodigy
 from .factored import Adafactor
 from .matrices import Muon
 from .others import LAMB, LARS, Adan, Lion
+from .recent import AdamWScheduleFree, AdEMAMix, Sophia
 from .rules import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, NAdam, RAdam, RMSprop, Rprop
 from .zero import ZeroOptimizer
 
@@ -23,7 +25,37 @@ lr_scheduler = torch.optim.lr_scheduler
 swa_utils = torch.optim.swa_utils
 
 __all__ = [
-    "ASGD", "LAMB", "LARS", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "Adam8bit", "AdamW",
-    "AdamW8bit", "Adamax", "Adan", "ByRule", "Lion", "Lion8bit", "Muon", "NAdam", "Optimizer", "RAdam", "RMSprop",
-    "Rprop", "SGD8bit", "SparseAdam", "ZeroOptimizer", "lr_scheduler", "swa_utils",
-]  # fmt: skip
+    "ASGD",
+    "CAME",
+    "LAMB",
+    "LARS",
+    "LBFGS",
+    "SGD",
+    "AdEMAMix",
+    "Adadelta",
+    "Adafactor",
+    "Adagrad",
+    "Adam",
+    "Adam8bit",
+    "AdamW",
+    "AdamW8bit",
+    "AdamWScheduleFree",
+    "Adamax",
+    "Adan",
+    "ByRule",
+    "Lion",
+    "Lion8bit",
+    "Muon",
+    "NAdam",
+    "Optimizer",
+    "Prodigy",
+    "RAdam",
+    "RMSprop",
+    "Rprop",
+    "SGD8bit",
+    "Sophia",
+    "SparseAdam",
+    "ZeroOptimizer",
+    "lr_scheduler",
+    "swa_utils",
+]

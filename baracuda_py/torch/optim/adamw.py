@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import baracuda_py as bc
-
 from ...core.errors import InvalidProblemError
+from ...expressions.update import UpdateRule
 from ..untyped import torch
-from .by_rule import ByRule, number
+from .by_rule import ByRule, rule
 
 
 class AdamW(ByRule, torch.optim.AdamW):  # type: ignore[misc]
@@ -17,7 +16,7 @@ class AdamW(ByRule, torch.optim.AdamW):  # type: ignore[misc]
     Moments are float32 (float64 for float64), also of 16-bit parameters. lr may be a 0-d tensor on the device.
     capturable: the steps are counted on the device, so that a CUDA graph can hold `step`.
     foreach, fused: what this is in either case; with fused=True a `GradScaler` leaves it to `step` to unscale gradients
-    and to skip a step. amsgrad is composed of torch's operations over lists. differentiable is refused.
+    and to skip a step. differentiable is refused.
     state_dict has torch's keys, and either loads the other's.
     """
 
@@ -48,39 +47,11 @@ class AdamW(ByRule, torch.optim.AdamW):  # type: ignore[misc]
         """The largest second moment only with amsgrad."""
         return tuple(self.states) if group["amsgrad"] else ("exp_avg", "exp_avg_sq")
 
-    def update(self, group: dict[str, Any], params: list[Any], grad_scale: Any) -> None:
-        """One step of tensors that are alike, by `adam_step`; amsgrad by torch's operations over lists."""
-        states = [self.state[p] for p in params]
-        step, lr = self.counted_on(group, states), number(group["lr"])
-        scale = grad_scale.to(params[0].device).reshape(()) if isinstance(grad_scale, torch.Tensor) else grad_scale
-        if group["amsgrad"]:
-            _amsgrad(group, params, states, lr, step, scale)
-            return
-        beta1, beta2 = map(float, group["betas"])
-        bc.adam_step(
-            params, [p.grad for p in params], [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states],
-            beta1=beta1, beta2=beta2, eps=group["eps"], weight_decay=group["weight_decay"], lr=lr, step=step,
-            grad_scale=scale,
-        )  # fmt: skip
+    def rule(self, group: dict[str, Any]) -> UpdateRule:
+        """adamw."""
+        return rule("adamw", amsgrad=bool(group["amsgrad"]))
 
-
-def _amsgrad(
-    group: dict[str, Any], params: list[Any], states: list[dict[str, Any]], lr: Any, step: Any, scale: Any
-) -> None:
-    """AdamW with the largest second moment until now in the place of the last one, in the moments' dtype."""
-    beta1, beta2 = map(float, group["betas"])
-    mean, square, largest = ([state[name] for state in states] for name in AdamW.states)
-    acc, lr = mean[0].dtype, lr.to(params[0].device) if isinstance(lr, torch.Tensor) else lr
-    grads = torch._foreach_mul([p.grad.to(acc) for p in params], scale)
-    torch._foreach_lerp_(mean, grads, 1 - beta1)
-    torch._foreach_mul_(square, beta2)
-    torch._foreach_addcmul_(square, grads, grads, 1 - beta2)
-    torch._foreach_maximum_(largest, square)
-    steps = step.to(torch.float64) if isinstance(step, torch.Tensor) else step
-    below = torch._foreach_sqrt(largest)
-    torch._foreach_div_(below, (1 - beta2**steps) ** 0.5)
-    torch._foreach_add_(below, group["eps"])
-    change = torch._foreach_div(mean, below)
-    torch._foreach_mul_(change, lr / (1 - beta1**steps))
-    wide = torch._foreach_mul([p.to(acc) for p in params], 1 - lr * group["weight_decay"])
-    torch._foreach_copy_(params, torch._foreach_sub(wide, change))
+    def numbers(self, group: dict[str, Any], states: list[dict[str, Any]], t: Any) -> dict[str, Any]:
+        """The betas and eps."""
+        b1, b2 = map(float, group["betas"])
+        return {"b1": b1, "b2": b2, "eps": group["eps"]}

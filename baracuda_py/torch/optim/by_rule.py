@@ -8,13 +8,19 @@ from typing import Any
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.memo import memo
 from ...expressions.update import UpdateRule, optimizer
+from ...interop.dynamo import uncompiled
 from ..untyped import torch
+from .batches import Batch, Found
 
 
 @memo()
 def rule(name: str, **options: Any) -> UpdateRule:
     """A rule of the table; made once."""
     return optimizer(name, **options)
+
+
+STEP = "a step is a launch or a few of their own; compile what makes the gradients"
+"""Why torch.compile's graph ends at a step."""
 
 
 class ByRule:
@@ -33,6 +39,8 @@ class ByRule:
     """Whether states have a step."""
     param_groups: list[dict[str, Any]]
     state: dict[Any, dict[str, Any]]
+    batch: Batch
+    """What is stepped now."""
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As torch's."""
@@ -57,6 +65,14 @@ class ByRule:
         """The states that a group has."""
         return tuple(self.states)
 
+    def listed(self, group: dict[str, Any]) -> tuple[str, ...]:
+        """The states that a batch has lists of."""
+        return self.held(group)
+
+    def settled(self, group: dict[str, Any]) -> bool:
+        """Whether the next step may find what this one has found: tensors go together by what `Found` compares."""
+        return type(self).key is ByRule.key
+
     def key(self, group: dict[str, Any], state: dict[str, Any]) -> Any:
         """What tensors of one launch have in common besides kinds."""
         if not self.counted:
@@ -75,10 +91,31 @@ class ByRule:
             return loss
         if scaled is not None:
             grad_scale = grad_scale / scaled
-        for group in self.param_groups:
-            for params in self.alike(group):
-                self.update(group, params, -grad_scale if group.get("maximize") else grad_scale)
+        self.stepped(grad_scale)
         return loss
+
+    @uncompiled(STEP)
+    def stepped(self, grad_scale: Any) -> None:
+        """The step of all groups."""
+        for place, group in enumerate(self.param_groups):
+            for batch in self.batches(place, group):
+                self.batch = batch
+                self.update(group, batch.params, -grad_scale if group.get("maximize") else grad_scale)
+                batch.runs += 1
+
+    def batches(self, place: int, group: dict[str, Any]) -> list[Batch]:
+        """The parameters of a group that are stepped together, as found now or by the last step."""
+        known: dict[int, Found] = vars(self).setdefault("_found", {})
+        found = known.pop(place, None)
+        if found is None or not found.holds(self, group):
+            counted = self.counted and not group.get("capturable")
+            lists, names = self.alike(group), self.listed(group)
+            batches = [Batch(one, [self.state.get(p, {}) for p in one], names, counted) for one in lists]
+            if not self.settled(group) or torch.is_inference_mode_enabled():
+                return batches
+            found = Found(self, group, batches)
+        known[place] = found
+        return found.batches
 
     def alike(self, group: dict[str, Any]) -> list[list[Any]]:
         """The parameters that have a gradient, in lists of one device, dtype and count of steps."""
@@ -103,23 +140,23 @@ class ByRule:
 
     def update(self, group: dict[str, Any], params: list[Any], grad_scale: Any) -> None:
         """One step of tensors that are alike."""
-        states = [self.state.get(p, {}) for p in params]
+        states = self.batch.states
         t = self.counted_on(group, states)
         made = self.rule(group)
         numbers = {"lr": number(group.get("lr")), "weight_decay": group.get("weight_decay"), "t": t}
         numbers |= self.numbers(group, states, t)
         scale = grad_scale.to(params[0].device).reshape(()) if isinstance(grad_scale, torch.Tensor) else grad_scale
-        held = self.held(group)
-        lists = {self.states[name]: [state[name] for state in states] for name in held if self.states[name]}
+        lists = {self.states[name]: self.batch.lists[name] for name in self.held(group) if self.states[name]}
         lists |= {"p": params, "g": [p.grad for p in params]}
         used = {n: x for n, x in numbers.items() if n in made.inputs}
-        self.called(group, made, params, lists, **used, grad_scale=scale)
+        self.called(group, made, lists, used, scale)
 
     def called(
-        self, group: dict[str, Any], made: UpdateRule, params: list[Any], lists: dict[str, Any], **given: Any
+        self, group: dict[str, Any], made: UpdateRule, lists: dict[str, Any], numbers: dict[str, Any], scale: Any
     ) -> None:
         """The step, of these lists and numbers."""
-        made(**lists, **given)
+        kept = [name for name in lists if name != "g"] if self.batch.runs else ()
+        made.stepped({**made.defaults, **lists, **numbers}, {"grad_scale": scale, "found_inf": 0.0}, kept=kept)
 
     def counted_on(self, group: dict[str, Any], states: list[dict[str, Any]]) -> Any:
         """The number of the step that is taken, from 1 on."""
@@ -128,9 +165,7 @@ class ByRule:
         if group.get("capturable"):
             states[0]["step"] += 1
             return states[0]["step"].to(torch.int64)
-        for state in states:
-            state["step"] += 1
-        return int(states[0]["step"])
+        return self.batch.counts()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As torch's, but states of 16-bit parameters stay float32, and steps that are equal are one tensor."""
@@ -150,7 +185,7 @@ class ByRule:
                 if "step" not in self.state.get(p, {}):
                     continue
                 capturable = group.get("capturable")
-                step = self.state[p]["step"].to(p.device if capturable else "cpu")
+                step = self.state[p]["step"].to(p.device if capturable else "cpu", copy=True)
                 same = shared.setdefault((p.device, float(step)), step) if capturable else step
                 self.state[p]["step"] = same
 

@@ -54,17 +54,25 @@ class _EightBit(ByRule):
                 self.state[p].update(missing)
         return super().alike(group)
 
+    def listed(self, group: dict[str, Any]) -> tuple[str, ...]:
+        """The states, and their scales."""
+        held = self.held(group)
+        return (*held, *(f"{name}_scale" for name in held))
+
+    def settled(self, group: dict[str, Any]) -> bool:
+        """The key asks what the states are, which are compared."""
+        return True
+
     def called(
-        self, group: dict[str, Any], made: UpdateRule, params: list[Any], lists: dict[str, Any], **given: Any
+        self, group: dict[str, Any], made: UpdateRule, lists: dict[str, Any], numbers: dict[str, Any], scale: Any
     ) -> None:
         """The step, of codes with their scales."""
         held = self.held(group)
-        if held and self.state[params[0]][held[0]].dtype == torch.uint8:
-            kinds = tuple((self.states[name], self.kinds[name]) for name in held)
-            made = _recoded(made, kinds)
+        if held and self.batch.lists[held[0]][0].dtype == torch.uint8:
+            made = _recoded(made, tuple((self.states[name], self.kinds[name]) for name in held))
             for name in held:
-                lists[f"{self.states[name]}_scale"] = [self.state[p][f"{name}_scale"] for p in params]
-        super().called(group, made, params, lists, **given)
+                lists[f"{self.states[name]}_scale"] = self.batch.lists[f"{name}_scale"]
+        super().called(group, made, lists, numbers, scale)
 
 
 @memo()

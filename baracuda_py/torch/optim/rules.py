@@ -113,6 +113,10 @@ class SGD(ByRule, torch.optim.SGD):  # type: ignore[misc]
         rest = ([p for p in one if p not in first] for one in super().alike(group))
         return [one for one in (*parts, *rest) if one]
 
+    def settled(self, group: dict[str, Any]) -> bool:
+        """No tensor takes its first step."""
+        return not group["momentum"] or not self._first
+
     def update(self, group: dict[str, Any], params: list[Any], grad_scale: Any) -> None:
         """One step of tensors that are alike."""
         self._begins = bool(group["momentum"]) and params[0] in self._first
