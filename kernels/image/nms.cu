@@ -101,8 +101,8 @@ BARACUDA_D void nms_walk(const NmsParams& p) {
       u64 left = ballots(known[0], known[1]) & ~struck[tile], stay = 0;
 #pragma unroll 1
       while (left != 0) {
-        const u64 found = ballots(has(left, lane) && (before[0] & left) == 0,
-                                  has(left, lane + warp_size) && (before[1] & left) == 0);
+        const u64 found =
+            ballots(has(left, lane) && (before[0] & left) == 0, has(left, lane + warp_size) && (before[1] & left) == 0);
         stay |= found, left &= ~found;
         left &= ~ballots((before[0] & found) != 0, (before[1] & found) != 0);
       }

@@ -101,8 +101,8 @@ def _values(p: Problem) -> tuple[dict[str, Any], str]:
     """What the kernels know, and the layout."""
     desc = p.desc
     params = {
-        "struck": 0, "masks": 0, "boxes_count": desc.boxes_count, "places": desc.places, "words": -(-desc.places // TILE),
-        "box_steps": p.boxes.strides, "order_step": p.order.strides[0],
+        "struck": 0, "masks": 0, "boxes_count": desc.boxes_count, "places": desc.places,
+        "words": -(-desc.places // TILE), "box_steps": p.boxes.strides, "order_step": p.order.strides[0],
         "group_step": 0 if p.groups is None else p.groups.strides[0], "keep_step": p.keep.strides[0],
         "order_wide": p.order.element is ElementKind.I64,
         "groups_wide": p.groups is not None and p.groups.element is ElementKind.I64,
