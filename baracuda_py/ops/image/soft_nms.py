@@ -154,7 +154,8 @@ class SoftNmsPlan(Plan):
     variants = (
         Variant(
             "held", _held, source="image/soft_nms.cu", elements=FLOATS, guarantee=_GUARANTEE,
-            kernels=(Kernel("soft_nms_held", "soft_nms_held<{T}, {EACH}>", PARAMS, _each, threads=HELD),), may_spill=True,
+            kernels=(Kernel("soft_nms_held", "soft_nms_held<{T}, {EACH}>", PARAMS, _each, threads=HELD),),
+            may_spill=True,
         ),
         Variant(
             "block", _block, source="image/soft_nms.cu", elements=FLOATS, guarantee=_GUARANTEE,
