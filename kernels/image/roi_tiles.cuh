@@ -152,7 +152,8 @@ template <class Region, class T, int N, bool TOGETHER, class P, class F> BARACUD
       Vec<A, wide> part;
 #pragma unroll
       for (int k = 0; k < wide; ++k) part[k] = sum[v + k];
-      if (v < count) store(dx + v, from_acc<T>(part));
+      const Vec<T, wide> made = from_acc<T>(part);
+      store_whole(dx + v, *reinterpret_cast<const uint4*>(&made), v < count);
     }
   } else {
 #pragma unroll

@@ -91,8 +91,9 @@ def interpolate(
     two. align_corners: the outermost places stay where they are. scale_factor sets the distance of outputs unless
     recompute_scale_factor takes it from the sizes. antialias ("bilinear", "bicubic"): a filter wide enough for what
     shrinks, one axis after the other; of 16 bits in float32 between two casts, so that results and gradients are
-    rounded once. The gradient sums in a fixed order, without atomics. Integers of 8 and 16 bits and int32 are interpolated in floats and rounded once, halves to even, within the element; torch's uint8, whose
-    weights are integers, may be one off.
+    rounded once. The gradient sums in a fixed order, without atomics. Integers of 8 and 16 bits and int32 are
+    interpolated in floats and rounded once, halves to even, within the element; torch's uint8, whose weights are
+    integers, may be one off.
     """
     options = {"stream": stream, "preference": preference}
     shape = shape_of(x, "x")
