@@ -10,7 +10,7 @@ template <class T, int N, bool TOGETHER> BARACUDA_D void ps_roi_pool(const PsRoi
   using A = acc_t<T>;
   Spot<N, TOGETHER> spot;
   if (!spot.find(p)) return;
-  const PooledRoi<PsRoiPoolParams> roi(p, static_cast<const T*>(p.rois), spot.point[0]);
+  const PooledRoi roi(p, static_cast<const T*>(p.rois), spot.point[0]);
   const T* const x = static_cast<const T*>(p.x);
   const i64 i = spot.point[2], j = spot.point[3];
   i64 from[N];
@@ -19,7 +19,7 @@ template <class T, int N, bool TOGETHER> BARACUDA_D void ps_roi_pool(const PsRoi
 #pragma unroll
   for (int k = 0; k < N; ++k) sum[k] = A(0);
   if (roi.image >= 0) {
-    const i64 top = roi.low(0, i), bottom = roi.high(0, i), left = roi.low(1, j), right = roi.high(1, j);
+    const i64 top = roi.low(p, 0, i), bottom = roi.high(p, 0, i), left = roi.low(p, 1, j), right = roi.high(p, 1, j);
     const i64 image = roi.image * p.steps[1][0] + (i * p.bins[1] + j) * p.steps[1][1];
 #pragma unroll 1
     for (i64 row = top; row < bottom; ++row) {

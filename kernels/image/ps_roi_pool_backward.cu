@@ -20,10 +20,10 @@ template <class T, int N, bool TOGETHER> BARACUDA_D void ps_roi_pool_backward(co
   for (int k = 0; k < N; ++k) sum[k] = A(0);
 #pragma unroll 1
   for (i64 r = 0; r < p.regions; ++r) {
-    const PooledRoi<PsRoiPoolBackwardParams> roi(p, static_cast<const T*>(p.rois), r);
-    if (roi.image != spot.point[0] || !roi.reaches(0, row) || !roi.reaches(1, col)) continue;
-    if (!roi.has(0, i, row) || !roi.has(1, j, col)) continue;
-    const A area = static_cast<A>((roi.high(0, i) - roi.low(0, i)) * (roi.high(1, j) - roi.low(1, j)));
+    const PooledRoi roi(p, static_cast<const T*>(p.rois), r);
+    if (roi.image != spot.point[0] || !roi.reaches(p, 0, row) || !roi.reaches(p, 1, col)) continue;
+    if (!roi.has(p, 0, i, row) || !roi.has(p, 1, j, col)) continue;
+    const A area = static_cast<A>((roi.high(p, 0, i) - roi.low(p, 0, i)) * (roi.high(p, 1, j) - roi.low(p, 1, j)));
     const Vec<A, N> part = spot.read(dy, from, r * p.steps[1][0] + i * p.steps[1][2] + j * p.steps[1][3]);
 #pragma unroll
     for (int k = 0; k < N; ++k) sum[k] += part[k] / area;

@@ -10,6 +10,7 @@ struct RoiAxis {
   double start, bin;
   i64 samples, extent;
 
+  RoiAxis() = default;
   BARACUDA_D RoiAxis(double from, double to, double scale, bool aligned, i64 bins, i64 ratio, i64 extent)
       : extent(extent) {
     const double shift = aligned ? 0.5 : 0.0, end = to * scale - shift;
@@ -50,12 +51,19 @@ struct RoiAxis {
     }
     return sum;
   }
+  // Whether bins [first, last) may read one of places [low, high]; never false where they do.
+  BARACUDA_D bool reaches(i64 first, i64 last, i64 low, i64 high) const {
+    const double a = start + static_cast<double>(first) * bin, b = start + static_cast<double>(last) * bin;
+    return samples > 0 && static_cast<double>(high) >= math::fmin(a, b) - 2.0 &&
+           static_cast<double>(low) <= math::fmax(a, b) + 2.0;
+  }
 };
 
 struct Roi {
   i64 image;  // -1 where there is none of that number
   RoiAxis y, x;
 
+  Roi() = default;
   template <class T> static BARACUDA_D double at(const T* rois, i64 from, i64 step, int k) {
     return static_cast<double>(to_acc(rois[from + k * step]));
   }

@@ -22,14 +22,14 @@ template <class T, int N, bool TOGETHER> BARACUDA_D void roi_align_backward(cons
     if (roi.image != spot.point[0]) continue;
 #pragma unroll 1
     for (i64 i = 0; i < p.bins[0]; ++i) {
-      const double row = roi.y.weight(i, spot.point[2]);
+      const double row = roi.y.weight(i, spot.point[2]) / roi.count();
       if (row == 0.0) continue;
 #pragma unroll 1
       for (i64 j = 0; j < p.bins[1]; ++j) {
         if (p.sensitive && spot.point[1] != i * p.bins[1] + j) continue;
         const double col = roi.x.weight(j, spot.point[3]);
         if (col == 0.0) continue;
-        const A w = static_cast<A>(row * col / roi.count());
+        const A w = static_cast<A>(row * col);
         const Vec<A, N> part = spot.read(dy, from, r * p.steps[1][0] + i * p.steps[1][2] + j * p.steps[1][3]);
 #pragma unroll
         for (int k = 0; k < N; ++k) sum[k] = math::fma(w, part[k], sum[k]);

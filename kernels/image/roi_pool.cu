@@ -10,7 +10,7 @@ template <class T, int N, bool TOGETHER> BARACUDA_D void roi_pool(const RoiPoolP
   using A = acc_t<T>;
   Spot<N, TOGETHER> spot;
   if (!spot.find(p)) return;
-  const PooledRoi<RoiPoolParams> roi(p, static_cast<const T*>(p.rois), spot.point[0]);
+  const PooledRoi roi(p, static_cast<const T*>(p.rois), spot.point[0]);
   const T* const x = static_cast<const T*>(p.x);
   i64 from[N], places[N];
   spot.begin(p, 1, from);
@@ -18,10 +18,11 @@ template <class T, int N, bool TOGETHER> BARACUDA_D void roi_pool(const RoiPoolP
 #pragma unroll
   for (int k = 0; k < N; ++k) best[k] = A(0), places[k] = -1;
   if (roi.image >= 0) {
-    const i64 bottom = roi.high(0, spot.point[2]), left = roi.low(1, spot.point[3]), right = roi.high(1, spot.point[3]);
+    const i64 bottom = roi.high(p, 0, spot.point[2]), left = roi.low(p, 1, spot.point[3]),
+              right = roi.high(p, 1, spot.point[3]);
     const i64 image = roi.image * p.steps[1][0];
 #pragma unroll 1
-    for (i64 row = roi.low(0, spot.point[2]); row < bottom; ++row) {
+    for (i64 row = roi.low(p, 0, spot.point[2]); row < bottom; ++row) {
 #pragma unroll 1
       for (i64 col = left; col < right; ++col) {
         const Vec<A, N> part = spot.read(x, from, image + row * p.steps[1][2] + col * p.steps[1][3]);

@@ -19,14 +19,14 @@ template <class T, int N, bool TOGETHER> BARACUDA_D void roi_pool_backward(const
   for (int k = 0; k < N; ++k) sum[k] = A(0);
 #pragma unroll 1
   for (i64 r = 0; r < p.regions; ++r) {
-    const PooledRoi<RoiPoolBackwardParams> roi(p, static_cast<const T*>(p.rois), r);
-    if (roi.image != spot.point[0] || !roi.reaches(0, row) || !roi.reaches(1, col)) continue;
+    const PooledRoi roi(p, static_cast<const T*>(p.rois), r);
+    if (roi.image != spot.point[0] || !roi.reaches(p, 0, row) || !roi.reaches(p, 1, col)) continue;
 #pragma unroll 1
     for (i64 i = 0; i < p.bins[0]; ++i) {
-      if (!roi.has(0, i, row)) continue;
+      if (!roi.has(p, 0, i, row)) continue;
 #pragma unroll 1
       for (i64 j = 0; j < p.bins[1]; ++j) {
-        if (!roi.has(1, j, col)) continue;
+        if (!roi.has(p, 1, j, col)) continue;
         const Vec<A, N> part = spot.read(dy, from, r * p.steps[1][0] + i * p.steps[1][2] + j * p.steps[1][3]);
         const i64 step = r * p.steps[2][0] + i * p.steps[2][2] + j * p.steps[2][3];
 #pragma unroll

@@ -113,13 +113,17 @@ def in_torch(torch: Any, desc: ConvBackwardDescriptor, *, dy: Any, x: Any, w: An
         if desc.activation != "none":
             leaf = pre.detach().requires_grad_()
             (g,) = torch.autograd.grad(act[desc.activation](leaf), leaf, dy)
-        leaves = [x.detach().requires_grad_(), w.detach().requires_grad_()]
-        y = in_torch_sums(torch, desc, *leaves)
-        dx, dw = torch.autograd.grad(y, leaves, g, allow_unused=True, materialize_grads=True)
-    rank = len(desc.kernel_size)
-    axes = [a for a in range(g.dim()) if a != g.dim() - rank - 1]
-    found = {"dx": dx, "dw": dw, "dbias": g.sum(axes)}
-    return {name: value for name, value in found.items() if name in wanted}
+        own = {"x": x.detach(), "w": w.detach()}
+        leaves = {f"d{name}": one.requires_grad_() for name, one in own.items() if f"d{name}" in wanted}
+        found: dict[str, Any] = {}
+        if leaves:
+            y = in_torch_sums(torch, desc, **own)
+            grads = torch.autograd.grad(y, list(leaves.values()), g, allow_unused=True, materialize_grads=True)
+            found = dict(zip(leaves, grads, strict=True))
+    if "dbias" in wanted:
+        rank = len(desc.kernel_size)
+        found["dbias"] = g.sum([a for a in range(g.dim()) if a != g.dim() - rank - 1])
+    return found
 
 
 def _bound(depth: float) -> Callable[[ElementKind, Any], PerOutput]:
@@ -138,10 +142,16 @@ def _longest(desc: Any) -> int:
     return int(max(terms(turned(desc)), math.prod(desc.batch_shape) * math.prod(desc.spatial_shape)))
 
 
-def _laid(torch: Any, desc: Any) -> dict[str, Any]:
-    dtype = getattr(torch, str(desc.element))
-    made = {"dy": desc.out_shape, "x": desc.shape, "w": desc.filter_shape, "dx": desc.shape, "dw": desc.filter_shape}
-    return {name: channels_last(torch, torch.randn(shape).to(dtype)) for name, shape in made.items()}
+def _laid(*grads: str) -> Callable[[Any, Any], dict[str, Any]]:
+    """A benchmark's operands, channels last, and of the gradients those that are wanted."""
+
+    def make(torch: Any, desc: Any) -> dict[str, Any]:
+        dtype = getattr(torch, str(desc.element))
+        made = {"dy": desc.out_shape, "x": desc.shape, "w": desc.filter_shape}
+        made |= {name: {"dx": desc.shape, "dw": desc.filter_shape}[name] for name in grads}
+        return {name: channels_last(torch, torch.randn(shape).to(dtype)) for name, shape in made.items()}
+
+    return make
 
 
 _STRICT = Guarantee(_bound(128), roundings=_longest)
@@ -174,7 +184,7 @@ class ConvBackwardPlan(Plan):
     benchmarks = tuple(
         Benchmark(
             " ".join((name, *label, "bf16")), also=also, share=len(also) / 2, element="bfloat16", work=FLOPS,
-            target=None, make=_laid, **facts
+            target=None, peers=(), make=_laid(*also), **facts
         )
         for name, facts in PROBLEMS
         for label, also in (((), ("dx", "dw")), (("dx",), ("dx",)), (("dw",), ("dw",)))

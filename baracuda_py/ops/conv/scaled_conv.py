@@ -84,7 +84,8 @@ def reference(
 def in_torch(
     torch: Any, desc: ScaledConvDescriptor, *, x: Any, w: Any, scale_x: Any, scale_w: Any, bias: Any, scale_y: Any
 ) -> Any:
-    """torch's convolution of what is stored times its scales."""
+    """torch's convolution of what is stored times its scales; torch promotes no fp8."""
+    x, w = (one.float() if one.element_size() == 1 else one for one in (x, w))
     scaled = _scaled(desc, w, scale_x, scale_w)
     found = conv_in_torch(torch, desc, x=x, w=scaled, bias=bias, z=None, wanted={"y"})
     if found is NotImplemented:

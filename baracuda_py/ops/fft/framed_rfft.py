@@ -14,7 +14,7 @@ from ...core import (
     operand, output,
 )  # fmt: skip
 from ...calls.functional import functional
-from ...core.benchmark import EAGER, Benchmark
+from ...core.benchmark import Benchmark
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...schedules.fourier import PARTS
 from ...schedules.framed import FRAMED, PADDINGS, RESULTS, SOURCE, framed, frames_fit
@@ -198,12 +198,12 @@ class FramedRfftPlan(Plan):
         *(
             Benchmark(f"[64, 2^20] float32, {n} every {n // 4}, {result}", shape=(64, 1 << 20), n_fft=n,
                       hop_length=n // 4, win_length=n, padding=n // 2, result=result, element="float32",
-                      also=("window",), target=0.7, peers=(EAGER,))
+                      also=("window",), target=0.7, peers=())
             for n, result in ((512, "complex"), (512, "power"), (1024, "power"), (2048, "complex"))
         ),
         Benchmark("[64, 480000] float32, 400 every 160, power", shape=(64, 480000), n_fft=400, hop_length=160,
                   win_length=400, padding=200, result="power", element="float32", also=("window",), target=0.7,
-                  peers=(EAGER,)),
+                  peers=()),
     )  # fmt: skip
 
     @staticmethod

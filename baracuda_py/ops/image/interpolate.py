@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ...core.memo import cached_property
 from ...core import (
-    FLOATS, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Params, Plan, Problem, Relative, Variant,
-    Vjp, choice, element, extents, flag, integer, operand, output, per_axis,
+    FLOATS, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Kernel, Params, Plan, Problem,
+    Relative, Step, Variant, Vjp, choice, element, extents, flag, integer, operand, output, per_axis,
 )  # fmt: skip
 from ...calls.functional import functional
 from ...core.benchmark import BYTES, Benchmark
 from ...core.checked import checked, real, sequence
 from ...core.errors import InvalidProblemError
-from ...schedules.planes import planes_geometry, planes_kernels, planes_params
+from ...schedules.map import THREADS
+from ...schedules.planes import STACKED, planes_geometry, planes_kernels, planes_params
 from .resample import NAMES, InterpolateKind, ResampleAxis, products, step_of, usable
 
 
@@ -149,6 +150,27 @@ def _geometry(p: Problem) -> Geometry | str:
     return planes_geometry((p.y, p.x), range(batch), range(batch, rank), axis_values(p.desc), stacks=True)
 
 
+_IN_ROWS = (InterpolateKind.NEAREST, InterpolateKind.NEAREST_EXACT, InterpolateKind.LINEAR)
+
+
+def _rows(p: Problem) -> Geometry | str:
+    """Stacks of planes, of whose rows a thread makes 16 bytes."""
+    made, wide = _geometry(p), 16 // p.desc.element.itemsize
+    if isinstance(made, str) or not isinstance(stack := made.steps[0], Step) or stack.kernel != "stack":
+        return made if isinstance(made, str) else "planes do not lie one step apart, or are few"
+    others = [s for n, s in zip(p.y.shape[:-1], p.y.strides[:-1], strict=True) if n > 1]
+    if p.y.strides[-1] != 1 or p.y.ptr % 16 or any(s % wide for s in others) or p.y.shape[-1] < wide:
+        return "rows of y do not begin at 16 bytes"
+    if (p.x.shape[-1] - 1) * abs(p.x.strides[-1]) >= 2**31:
+        return "rows of x are longer than 2^31 elements"
+    *before, width = stack.params["points"]
+    points = [*before, -(-width // wide)]
+    items = stack.params["groups"] * math.prod(points)
+    params = {**stack.params, "points": points, "items": items}
+    step = replace(stack, kernel="rows", grid=(max(1, -(-items // THREADS)), 1, 1), params=params)
+    return replace(made, steps=(step,))
+
+
 def planes(desc: InterpolateDescriptor, tensor: Any) -> Any:
     """[n, 1, *spatial] for torch's functions."""
     spatial = tensor.shape[len(tensor.shape) - desc.spatial_rank :]
@@ -194,6 +216,8 @@ def interpolate_case(draw: Any, descriptor: Any) -> Any:
         facts["step"] = draw.choice((0.4, 0.75, 1.0, 1.6, 0.0))
     if draw.integer(0, 3) == 3:  # planes alone are contiguous, as with channels last
         shape, size = (2, 16, *(1,) * rank), (1,) * rank
+    if draw.rarely():  # rows of whole words of many planes
+        shape, size = (19, *shape[-rank:]), (*size[:-1], draw.choice((8, 16)))
     return descriptor(kind=kind, shape=shape, spatial_rank=rank, size=size, element=draw.element, **facts)
 
 
@@ -226,6 +250,11 @@ def interpolate_benchmarks(*names: str) -> tuple[Benchmark, ...]:
     )  # fmt: skip
 
 
+_GUARANTEE = Guarantee(
+    lambda element, kind: Exact() if kind is not None and kind.picks else Relative(2), batch_invariant=True
+)
+
+
 class InterpolatePlan(Plan):
     """y[…, o] = Σ w(o, i) x[…, i], w the product of a weight for each spatial axis.
 
@@ -243,14 +272,21 @@ class InterpolatePlan(Plan):
     vjp = Vjp("InterpolateBackwardPlan", grads={"x": "dx"})
     variants = (
         Variant(
+            "rows", _rows, source="image/interpolate.cu", elements=FLOATS, kinds=_IN_ROWS, guarantee=_GUARANTEE,
+            kernels=(
+                Kernel(
+                    "rows", "interpolate_rows<{T}, {N}, Resample::{KIND}>", PARAMS, {"N": (STACKED,)}, THREADS,
+                    min_blocks=2,
+                ),
+            ),
+        ),
+        Variant(
             "planes", _geometry, source="image/interpolate.cu", elements=FLOATS,
             kernels=planes_kernels(
                 "interpolate<{T}, {N}, {TOGETHER}, Resample::{KIND}>", PARAMS,
                 "interpolate_stack<{T}, {N}, Resample::{KIND}>",
             ), may_spill=True,
-            guarantee=Guarantee(
-                lambda element, kind: Exact() if kind is not None and kind.picks else Relative(2), batch_invariant=True
-            ),
+            guarantee=_GUARANTEE,
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)

@@ -22,6 +22,8 @@ from ...core.views import constant, shape_of
 from ..sort.sort import argsort
 
 THREADS, TILE = 512, 64
+WORDS, WALKERS = 4, 1024  # tiles that a block of the pairs compares one with; threads of the walk
+MOST = 1 << 15  # boxes whose pairs are all compared, in 128 MiB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,22 +91,42 @@ def reference(
 
 PARAMS = Params(
     "NmsParams", keep="ptr", count="ptr", boxes="ptr", order="ptr", groups="ptr", struck="workspace",
-    iou_threshold="scalar", boxes_count="i64", places="i64", box_steps="i64[2]", order_step="i64", group_step="i64",
-    keep_step="i64", order_wide="i32", groups_wide="i32", nms_threads=THREADS, nms_tile=TILE,
+    masks="workspace", iou_threshold="scalar", boxes_count="i64", places="i64", words="i64", box_steps="i64[2]",
+    order_step="i64", group_step="i64", keep_step="i64", order_wide="i32", groups_wide="i32", nms_threads=THREADS,
+    nms_tile=TILE, nms_words=WORDS, nms_walkers=WALKERS, nms_most=MOST,
 )  # fmt: skip
 
 
-def _geometry(p: Problem) -> Geometry | str:
+def _values(p: Problem) -> tuple[dict[str, Any], str]:
+    """What the kernels know, and the layout."""
     desc = p.desc
     params = {
-        "struck": 0, "boxes_count": desc.boxes_count, "places": desc.places, "box_steps": p.boxes.strides,
-        "order_step": p.order.strides[0], "group_step": 0 if p.groups is None else p.groups.strides[0],
-        "keep_step": p.keep.strides[0], "order_wide": p.order.element is ElementKind.I64,
+        "struck": 0, "masks": 0, "boxes_count": desc.boxes_count, "places": desc.places,
+        "words": -(-desc.places // TILE), "box_steps": p.boxes.strides, "order_step": p.order.strides[0],
+        "group_step": 0 if p.groups is None else p.groups.strides[0], "keep_step": p.keep.strides[0],
+        "order_wide": p.order.element is ElementKind.I64,
         "groups_wide": p.groups is not None and p.groups.element is ElementKind.I64,
     }  # fmt: skip
     dense = all(v.dense for v in (p.boxes, p.order, p.keep, p.groups) if v is not None)
-    step = Step("nms", (1, 1, 1), params, {}, THREADS)
-    return Geometry((step,), aligned(max(desc.places, 1)), "contiguous" if dense else "strided")
+    return params, "contiguous" if dense else "strided"
+
+
+def _pairs(p: Problem) -> Geometry | str:
+    places = p.desc.places
+    if not TILE < places <= MOST:
+        return f"all pairs are compared of {TILE + 1} to {MOST} boxes, got {places}"
+    params, layout = _values(p)
+    words = params["words"]
+    steps = (
+        Step("nms_pairs", (-(-words // WORDS), words, 1), params, {}, WORDS * TILE),
+        Step("nms_walk", (1, 1, 1), params, {}, WALKERS),
+    )
+    return Geometry(steps, aligned(8 * words * places), layout)
+
+
+def _block(p: Problem) -> Geometry | str:
+    params, layout = _values(p)
+    return Geometry((Step("nms", (1, 1, 1), params, {}, THREADS),), aligned(max(p.desc.places, 1)), layout)
 
 
 def bench_boxes(torch: Any, desc: NmsDescriptor) -> dict[str, Any]:
@@ -119,7 +141,7 @@ class NmsPlan(Plan):
 
     Two boxes cover each other by the area they share over that of both, where their groups are equal. keep has -1
     behind the `count` boxes kept, and nothing is read back. A box without area covers none; NaN compares as not
-    covered.
+    covered. Of 65 to 32768 boxes all pairs are compared first, a bit each, in a workspace of n² / 8 bytes.
     """
 
     op = "image.nms"
@@ -130,7 +152,14 @@ class NmsPlan(Plan):
     value_policy = "a place of `order` outside [0, boxes) names no box and is skipped"
     variants = (
         Variant(
-            "block", _geometry, source="image/nms.cu", elements=FLOATS, guarantee=Guarantee(),
+            "pairs", _pairs, source="image/nms.cu", elements=FLOATS, guarantee=Guarantee(),
+            kernels=(
+                Kernel("nms_pairs", "nms_pairs<{T}>", PARAMS, threads=WORDS * TILE),
+                Kernel("nms_walk", "nms_walk", PARAMS, threads=WALKERS),
+            ),
+        ),
+        Variant(
+            "block", _block, source="image/nms.cu", elements=FLOATS, guarantee=Guarantee(),
             kernels=(Kernel("nms", "nms<{T}>", PARAMS, threads=THREADS),),
         ),
     )  # fmt: skip

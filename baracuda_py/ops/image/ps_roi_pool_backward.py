@@ -15,7 +15,8 @@ from ...core import (
 from ...schedules.planes import planes_kernels, planes_params
 from .ps_roi_pool import BENCHMARKS, PsRoiPoolDescriptor, sensitive_geometry
 from .roi_align import random_rois
-from .roi_pool import POOLED_FIELDS, pooled_case, pooled_of
+from .roi_pool import POOLED_FIELDS, pooled_case, pooled_of, pooled_values
+from .roi_tiles import TILES_FIELDS, tiles_geometry, tiles_kernel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,12 @@ def reference(desc: PsRoiPoolBackwardDescriptor, *, dy: Any, rois: Any) -> Mappi
 
 PARAMS = Params("PsRoiPoolBackwardParams", dx="ptr", dy="ptr", rois="ptr", **POOLED_FIELDS, **planes_params(2))
 
+TILES = Params("PsRoiPoolTilesParams", dx="ptr", dy="ptr", rois="ptr", **POOLED_FIELDS, **TILES_FIELDS)
+
+
+def _tiles(p: Problem) -> Geometry | str:
+    return tiles_geometry(p, pooled_values(p, None), True, (p.rois,))
+
 
 def _geometry(p: Problem) -> Geometry | str:
     return sensitive_geometry(p, p.dx, p.dy, (p.desc.bins, 1))
@@ -65,6 +72,11 @@ class PsRoiPoolBackwardPlan(Plan):
     reference = staticmethod(reference)
     value_policy = "a region of no image, with a coordinate that is not finite or beyond 2^20, hands nothing back"
     variants = (
+        Variant(
+            "tiles", _tiles, source="image/ps_roi_pool_tiles.cu", elements=FLOATS,
+            kernels=(tiles_kernel("ps_roi_pool_tiles<{T}, {N}, {TOGETHER}>", TILES),),
+            guarantee=Guarantee(Relative(2), batch_invariant=True),
+        ),
         Variant(
             "planes", _geometry, source="image/ps_roi_pool_backward.cu", elements=FLOATS,
             kernels=planes_kernels("ps_roi_pool_backward<{T}, {N}, {TOGETHER}>", PARAMS), may_spill=True,

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from ...calls.entries import entry
-from ...core import Array
+from ...core import Array, ElementKind
 from ...core.checked import real, sequence, truth, wholes
+from ...core.element import HALVES
 from ...core.errors import InvalidProblemError
 from ...core.views import shape_of
+from ..elementwise.cast import cast
 from ..layout.moves import copy
 from ..layout.views import movedim
 from .integers import in_floats, of_integers
@@ -58,14 +60,21 @@ def _each_axis(
     x: Any, kind: InterpolateKind, axes: Sequence[tuple[int, int, float, float]], antialias: bool, bounded: bool,
     out: Any, options: dict[str, Any],
 ) -> Any:  # fmt: skip
-    """One axis after the other: (axis, size, step, shift); a filter of many taps along each is cheaper so."""
-    made = x
+    """One axis after the other: (axis, size, step, shift); a filter of many taps along each is cheaper so.
+
+    What lies between two axes is float32 where x has 16 bits, so that results, and gradients, are rounded once.
+    """
+    element = float_like(x)
+    half = element in HALVES and len(axes) > 1
+    made = cast(x, ElementKind.F32, **options) if half else x
     for axis, size, step, shift in axes:
         moved = interpolated(
             movedim(made, axis, -1), kind=kind, spatial_rank=1, size=size, step=step, shift=shift,
             antialias=antialias, zero_outside=bounded, **options,
         )  # fmt: skip
         made = movedim(moved, -1, axis)
+    if half:
+        return cast(made, element, out=out, **options)
     return made if out is None and axes else copy(made, out=out, **options)
 
 
@@ -81,9 +90,10 @@ def interpolate(
     mode: "nearest", "nearest-exact", "area"; "linear", "bilinear", "trilinear" of one, two, three axes; "bicubic" of
     two. align_corners: the outermost places stay where they are. scale_factor sets the distance of outputs unless
     recompute_scale_factor takes it from the sizes. antialias ("bilinear", "bicubic"): a filter wide enough for what
-    shrinks, one axis after the other. The gradient sums in a fixed order, without atomics. Integers of 8 and 16 bits
-    and int32 are interpolated in floats and rounded once, halves to even, within the element; torch's uint8, whose
-    weights are integers, may be one off.
+    shrinks, one axis after the other; of 16 bits in float32 between two casts, so that results and gradients are
+    rounded once. The gradient sums in a fixed order, without atomics. Integers of 8 and 16 bits and int32 are
+    interpolated in floats and rounded once, halves to even, within the element; torch's uint8, whose weights are
+    integers, may be one off.
     """
     options = {"stream": stream, "preference": preference}
     shape = shape_of(x, "x")
@@ -161,7 +171,8 @@ def resize_image(
 
     method: "nearest"; or a filter, "linear" ("bilinear", "trilinear", "triangle"), "cubic" ("bicubic", "tricubic", of
     Keys with a = -½), "lanczos3", "lanczos5", which antialias widens along axes that shrink. Weights are divided by
-    their sum at the edges. One launch an axis that changes.
+    their sum at the edges. One launch an axis that changes; of 16 bits, where several change, in float32 between two
+    casts.
     """
     options = {"stream": stream, "preference": preference}
     own, wanted = shape_of(x, "x"), wholes("shape", shape, 1)

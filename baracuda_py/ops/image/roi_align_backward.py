@@ -13,7 +13,10 @@ from ...core import (
     FLOATS, Args, Array, Geometry, Guarantee, Params, Plan, Problem, Relative, Variant, operand, output,
 )  # fmt: skip
 from ...schedules.planes import planes_kernels, planes_params
-from .roi_align import BENCHMARKS, ROI_FIELDS, RoiAlignDescriptor, random_rois, regions_of, roi_case, roi_geometry
+from .roi_align import (
+    BENCHMARKS, ROI_FIELDS, RoiAlignDescriptor, random_rois, regions_of, roi_case, roi_geometry, roi_values,
+)  # fmt: skip
+from .roi_tiles import TILES_FIELDS, tiles_geometry, tiles_kernel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,12 +55,18 @@ def reference(desc: RoiAlignBackwardDescriptor, *, dy: Any, rois: Any) -> Mappin
             for i, j in np.ndindex(*desc.output_size):
                 channels = slice(i * columns + j, None, desc.bins) if desc.position_sensitive else slice(None)
                 for at in zip(*np.nonzero(np.outer(rows[i], cols[j])), strict=True):
-                    weight = kind(rows[i, at[0]] * cols[j, at[1]] / count)
+                    weight = kind(rows[i, at[0]] / count * cols[j, at[1]])
                     dx[image, channels, at[0], at[1]] += weight * dy[r, :, i, j]
     return {"dx": dx}
 
 
 PARAMS = Params("RoiAlignBackwardParams", dx="ptr", dy="ptr", rois="ptr", **ROI_FIELDS, **planes_params(2))
+
+TILES = Params("RoiAlignTilesParams", dx="ptr", dy="ptr", rois="ptr", **ROI_FIELDS, **TILES_FIELDS)
+
+
+def _tiles(p: Problem) -> Geometry | str:
+    return tiles_geometry(p, roi_values(p), p.desc.position_sensitive, (p.rois,))
 
 
 def _geometry(p: Problem) -> Geometry | str:
@@ -74,6 +83,11 @@ class RoiAlignBackwardPlan(Plan):
     reference = staticmethod(reference)
     value_policy = "a region of no image, with a coordinate that is not finite or beyond 2^20, hands nothing back"
     variants = (
+        Variant(
+            "tiles", _tiles, source="image/roi_align_tiles.cu", elements=FLOATS,
+            kernels=(tiles_kernel("roi_align_tiles<{T}, {N}, {TOGETHER}>", TILES),),
+            guarantee=Guarantee(Relative(2), batch_invariant=True),
+        ),
         Variant(
             "planes", _geometry, source="image/roi_align_backward.cu", elements=FLOATS,
             kernels=planes_kernels("roi_align_backward<{T}, {N}, {TOGETHER}>", PARAMS), may_spill=True,

@@ -15,7 +15,10 @@ from ...core import (
 from ...core.element import INDICES
 from ...schedules.planes import planes_kernels, planes_params
 from .roi_align import random_rois
-from .roi_pool import BENCHMARKS, POOLED_FIELDS, RoiPoolDescriptor, pooled_case, pooled_geometry, pooled_of
+from .roi_pool import (
+    BENCHMARKS, POOLED_FIELDS, RoiPoolDescriptor, pooled_case, pooled_geometry, pooled_of, pooled_values,
+)  # fmt: skip
+from .roi_tiles import TILES_FIELDS, tiles_geometry, tiles_kernel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +58,23 @@ PARAMS = Params(
     "RoiPoolBackwardParams", dx="ptr", dy="ptr", argmax="ptr", rois="ptr", **POOLED_FIELDS, **planes_params(3)
 )
 
+TILES = Params(
+    "RoiPoolTilesParams",
+    dx="ptr",
+    dy="ptr",
+    argmax="ptr",
+    rois="ptr",
+    argmax_steps="i64[4]",
+    **POOLED_FIELDS,
+    **TILES_FIELDS,
+)
+
+
+def _tiles(p: Problem) -> Geometry | str:
+    return tiles_geometry(
+        p, {**pooled_values(p, p.argmax), "argmax_steps": p.argmax.strides}, False, (p.rois, p.argmax)
+    )
+
 
 def _geometry(p: Problem) -> Geometry | str:
     return pooled_geometry(p, p.dx, p.dy, p.argmax)
@@ -73,6 +93,11 @@ class RoiPoolBackwardPlan(Plan):
         "nor does a bin whose argmax it has not"
     )
     variants = (
+        Variant(
+            "tiles", _tiles, source="image/roi_pool_tiles.cu", elements=FLOATS,
+            kernels=(tiles_kernel("roi_pool_tiles<{T}, {N}, {TOGETHER}>", TILES),), may_spill=True,
+            guarantee=Guarantee(Relative(2), batch_invariant=True),
+        ),
         Variant(
             "planes", _geometry, source="image/roi_pool_backward.cu", elements=FLOATS,
             kernels=planes_kernels("roi_pool_backward<{T}, {N}, {TOGETHER}>", PARAMS),

@@ -11,7 +11,7 @@ import numpy as np
 from ...calls.entries import entry
 from ...calls.functional import functional
 from ...core import (
-    FLOATS, Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative, Scalar,
+    FLOATS, Args, Array, Descriptor, ElementKind, Forward, Geometry, Guarantee, Kernel, Params, Plan, Problem, Scalar,
     Step, Variant, choice, element, extent, operand, output, scalar,
 )  # fmt: skip
 from ...core.benchmark import BYTES, Benchmark
@@ -19,7 +19,7 @@ from ...core.element import INDICES
 from ...core.variant import aligned
 from .nms import random_boxes, random_groups
 
-THREADS = 1024
+THREADS, HELD = 1024, 512  # of a block; of one whose threads hold their boxes
 METHODS = ("linear", "gaussian")
 
 
@@ -90,22 +90,40 @@ PARAMS = Params(
     "SoftNmsParams", keep="ptr", kept_scores="ptr", count="ptr", boxes="ptr", scores="ptr", groups="ptr",
     left="workspace", iou_threshold="scalar", sigma="scalar", score_threshold="scalar", boxes_count="i64",
     box_steps="i64[2]", score_step="i64", group_step="i64", keep_step="i64", kept_step="i64", groups_wide="i32",
-    gaussian="i32", soft_threads=THREADS,
+    gaussian="i32", soft_threads=THREADS, soft_held=HELD,
 )  # fmt: skip
 
 
-def _geometry(p: Problem) -> Geometry | str:
-    desc = p.desc
+def _values(p: Problem) -> tuple[dict[str, Any], str]:
+    """What the kernels know, and the layout."""
     params = {
-        "left": 0, "boxes_count": desc.boxes_count, "box_steps": p.boxes.strides, "score_step": p.scores.strides[0],
+        "left": 0, "boxes_count": p.desc.boxes_count, "box_steps": p.boxes.strides, "score_step": p.scores.strides[0],
         "group_step": 0 if p.groups is None else p.groups.strides[0], "keep_step": p.keep.strides[0],
-        "kept_step": p.kept_scores.strides[0], "gaussian": desc.method == "gaussian",
+        "kept_step": p.kept_scores.strides[0], "gaussian": p.desc.method == "gaussian",
         "groups_wide": p.groups is not None and p.groups.element is ElementKind.I64,
     }  # fmt: skip
     dense = all(v.dense for v in (p.boxes, p.scores, p.keep, p.kept_scores, p.groups) if v is not None)
-    step = Step("soft_nms", (1, 1, 1), params, {}, THREADS)
-    size = aligned(max(desc.boxes_count, 1) * desc.element.acc.itemsize)
-    return Geometry((step,), size, "contiguous" if dense else "strided")
+    return params, "contiguous" if dense else "strided"
+
+
+def _each(kind: ElementKind) -> dict[str, tuple[int, ...]]:
+    """Boxes of a thread: few, and as many as its registers hold."""
+    return {"EACH": (2, 4 if kind is ElementKind.F64 else 8)}
+
+
+def _held(p: Problem) -> Geometry | str:
+    count, each = p.desc.boxes_count, _each(p.desc.element)["EACH"]
+    if not 0 < count <= HELD * each[-1]:
+        return f"a block holds 1 to {HELD * each[-1]} boxes of {p.desc.element}, got {count}"
+    params, layout = _values(p)
+    few = count <= HELD * each[0]
+    return Geometry((Step("soft_nms_held", (1, 1, 1), params, {"EACH": each[0 if few else -1]}, HELD),), 0, layout)
+
+
+def _block(p: Problem) -> Geometry | str:
+    params, layout = _values(p)
+    size = aligned(max(p.desc.boxes_count, 1) * p.desc.element.acc.itemsize)
+    return Geometry((Step("soft_nms", (1, 1, 1), params, {}, THREADS),), size, layout)
 
 
 def bench_boxes(torch: Any, desc: SoftNmsDescriptor) -> dict[str, Any]:
@@ -114,13 +132,18 @@ def bench_boxes(torch: Any, desc: SoftNmsDescriptor) -> dict[str, Any]:
     return {"boxes": torch.cat([corners, corners + sizes], 1), "scores": torch.rand(desc.boxes_count)}
 
 
+# A score sinks up to once for each other box: exp, whose error is an eps at most, and a product, each rounded.
+_GUARANTEE = Guarantee(Forward(3), roundings=lambda desc: 6 * desc.boxes_count)
+
+
 class SoftNmsPlan(Plan):
     """keep: the boxes in the order in which each has the largest score left; kept_scores: that score; count: how many.
 
     When a box is kept, the scores of those left of its group sink: linear, s (1 - iou) where iou > iou_threshold;
     gaussian, s exp(-iou² / sigma). A box whose score is below score_threshold, or NaN, is dropped. Of equal scores the
     lowest index comes first. An iou that is NaN, as of two boxes without area, leaves a score as it is. Behind `count`
-    keep has -1 and kept_scores 0, and nothing is read back.
+    keep has -1 and kept_scores 0, and nothing is read back. A score is rounded each time it sinks, up to n - 1 times of
+    n boxes, in float32 or, of float64, in float64: kept_scores are within 3 n eps of the formula's.
     """
 
     op = "image.soft_nms"
@@ -130,7 +153,12 @@ class SoftNmsPlan(Plan):
     reference = staticmethod(reference)
     variants = (
         Variant(
-            "block", _geometry, source="image/soft_nms.cu", elements=FLOATS, guarantee=Guarantee(Relative(2)),
+            "held", _held, source="image/soft_nms.cu", elements=FLOATS, guarantee=_GUARANTEE,
+            kernels=(Kernel("soft_nms_held", "soft_nms_held<{T}, {EACH}>", PARAMS, _each, threads=HELD),),
+            may_spill=True,
+        ),
+        Variant(
+            "block", _block, source="image/soft_nms.cu", elements=FLOATS, guarantee=_GUARANTEE,
             kernels=(Kernel("soft_nms", "soft_nms<{T}>", PARAMS, threads=THREADS),),
         ),
     )  # fmt: skip

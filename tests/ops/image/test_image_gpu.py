@@ -224,7 +224,7 @@ def overlaps(box: Any, others: Any) -> Any:
     return np.where(whole > 0, shared / np.where(whole > 0, whole, 1), 0)
 
 
-@pytest.mark.parametrize("count", [1, 100, 3000])
+@pytest.mark.parametrize("count", [1, 64, 65, 100, 3000])
 @pytest.mark.parametrize("grouped", [False, True])
 def test_nms(count: int, grouped: bool) -> None:
     torch.manual_seed(count)
@@ -242,9 +242,8 @@ def test_nms(count: int, grouped: bool) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("method", ["linear", "gaussian"])
-def test_soft_nms(method: str, dtype: Any) -> None:
-    count = 3000
+@pytest.mark.parametrize(("method", "count"), [("linear", 900), ("linear", 4500), ("gaussian", 3000)])
+def test_soft_nms(method: str, count: int, dtype: Any) -> None:
     torch.manual_seed(0)
     boxes, scores = some_boxes(count, dtype)
     groups = torch.randint(0, 3, (count,), device=DEVICE)
