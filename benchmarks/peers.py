@@ -325,19 +325,27 @@ def cudnn_layer(desc: Any, s: Any) -> Peers:
     y = layer(x)[0]
     dy = s["dh"].reshape(y.shape)
     return {"torch.nn (cuDNN)": lambda: torch.autograd.grad(y, x, dy, retain_graph=True)}
+
+
 def spectra(desc: Any, s: Any) -> Peers:
     """torch.stft with the same window, then magnitudes or their squares."""
     if desc.padding not in (0, desc.n_fft // 2) or desc.norm == "forward":
+        return {}
+
     def call() -> Any:
         z = torch.stft(
             s["x"], desc.n_fft, desc.hop_length, desc.win_length, s.get("window"), center=desc.padding > 0,
             pad_mode=desc.pad_mode, normalized=desc.norm == "ortho", return_complex=True,
         )  # fmt: skip
         return z if desc.result == "complex" else z.abs() if desc.result == "magnitude" else z.abs().square()
+
     return {"torch": call}
+
+
 def convolved_back(desc: Any, s: Any) -> Peers:
     """The gradients that are wanted of torch's convolution, without an activation; its graph is built here."""
     if desc.activation != "none":
+        return {}
     own = {"x": s["x"].detach(), "w": s["w"].detach()}
     leaves = [own[name].requires_grad_() for name in own if f"d{name}" in s]
     y = in_torch_sums(torch, desc, **own)
