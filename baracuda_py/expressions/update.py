@@ -157,7 +157,9 @@ class UpdateRule(Call):
                 own = lists if len(places) == count else {n: [one[i] for i in places] for n, one in lists.items()}
                 self._run(own, roles, numbers, given, stream, preference)
             if key is not None:
-                keep(self._again, key, self._learned(again, lists, roles, numbers, given), 64)
+                learned = self._learned(again, lists, roles, numbers, given)
+                self._again.pop(key, None)  # what is there stays otherwise
+                keep(self._again, key, learned, 64)
         results = [held[name] for name in self.written]
         return results[0] if len(results) == 1 else tuple(results)
 

@@ -10,6 +10,7 @@ import pytest
 
 import baracuda_py as bc
 from baracuda_py.backends.cuda.again import Again
+from baracuda_py.backends.numpy import NumpyRunner
 from baracuda_py.expressions.update_plan import update_plan_of
 from baracuda_py.testing import emulated_device
 from baracuda_py.testing.emulator import emulating
@@ -123,3 +124,31 @@ def test_other_packages_have_none() -> None:
         device: Any = plan.select(plan.descriptor(shapes=((3,),), element="float32"), device=emulated_device(9.0))
         views = {n: [pointer_view(np.zeros(3, np.float32))] for n in "pg"}
         assert device.runner.again(plan.args(**views, lr=0.5)) is None
+
+
+def test_a_call_that_was_seen_twice_is_made_ready_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the third call on one object runs them; where it does nothing the full way is taken, and counted anew."""
+    ready: list[Any] = []
+
+    class Ready:
+        def __init__(self) -> None:
+            self.runs, self.serves = 0, True
+            ready.append(self)
+
+        def run(self, lists: Any, numbers: Any, kept: Any = ()) -> bool:
+            self.runs += 1
+            return self.serves
+
+    made = bc.optimizer("p = p - lr * g", lr=0.5)
+    with torch.no_grad():
+        p = tensors(0)
+        monkeypatch.setattr(NumpyRunner, "again", lambda self, args: Ready())
+        for _ in range(6):
+            made(p, tensors(1))
+    assert [one.runs for one in ready] == [4]
+    torch.testing.assert_close(p, [x - g for x, g in zip(tensors(0), tensors(1), strict=True)])
+    ready[0].serves = False
+    for _ in range(3):
+        made(p, tensors(1))
+    assert [one.runs for one in ready] == [5]
+    torch.testing.assert_close(p, [x - 2.5 * g for x, g in zip(tensors(0), tensors(1), strict=True)])

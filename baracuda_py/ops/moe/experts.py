@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -13,6 +14,7 @@ from ...core.checked import whole
 from ...core.element import INDICES
 from ...core.errors import InvalidProblemError
 from ...core.outputs import each_of
+from ...core.preference import PlanPreference
 from ...core.views import shape_of, transposed
 from ...expressions.elementwise import elementwise
 from ..elementwise import unary
@@ -78,6 +80,18 @@ def _hidden(
     return _units()[activation](y, **({} if activation in _PLAIN else {"order": order}), **options)
 
 
+def _options(stream: Any, preference: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Keywords of products and sums, and of what says where rows go.
+
+    Where a row goes depends on all tokens, and changes no bit of what is computed of it: that is asked for without the
+    promise of a batch's bits.
+    """
+    free = preference
+    if isinstance(preference, PlanPreference):
+        free = replace(preference, batch_invariant=False, same_bits=False, prefer_backend=None)
+    return {"stream": stream, "preference": preference}, {"stream": stream, "preference": free}
+
+
 @entry(GroupedGemmPlan)
 def moe(
     x: Array, indices: Array, weights: Array, gate_up: Array, down: Array, gate_up_bias: Array | None = None,
@@ -98,13 +112,13 @@ def moe(
     Gradients of x, weights, both matrices and both biases. Eight launches, ten where a gradient is recorded.
     """
     _checked(x, indices, gate_up, down, activation)
-    options = {"stream": stream, "preference": preference}
+    options, moves = _options(stream, preference)
     experts = shape_of(gate_up, "gate_up")[0]
-    rows, offsets, places = moe_permute(x, indices, num_experts=experts, **options)
+    rows, offsets, places = moe_permute(x, indices, num_experts=experts, **moves)
     if capacity is not None:
         limit = whole("capacity", capacity, 0, 2**31 - 1)
-        first = take(offsets, indices, axis=0, **options)
-        places = _within(place=places, first=first, capacity=limit, **options)
+        first = take(offsets, indices, axis=0, **moves)
+        places = _within(place=places, first=first, capacity=limit, **moves)
     operands = [one for one in (x, weights, gate_up, down, gate_up_bias, down_bias) if one is not None]
     plain = recorder(tuple(operands)) is None
     h = _hidden(rows, offsets[1:], gate_up, gate_up_bias, activation, order, plain, options)
@@ -129,8 +143,8 @@ def moe_quantized(
     unit = _units().get(activation)
     if unit is None:
         raise InvalidProblemError(f"activation must be one of {', '.join(map(repr, _units()))}, got {activation!r}")
-    options = {"stream": stream, "preference": preference}
-    rows, offsets, places = moe_permute(x, indices, num_experts=shape_of(gate_up, "gate_up")[0], **options)
+    options, moves = _options(stream, preference)
+    rows, offsets, places = moe_permute(x, indices, num_experts=shape_of(gate_up, "gate_up")[0], **moves)
 
     def product(x: Any, codes: Any, scales: Any, zeros: Any, bias: Any) -> Any:
         return grouped_block_gemm(codes, x, offsets[1:], scales, zeros, bias=bias, kind=kind, **options)

@@ -80,12 +80,21 @@ def _geometry(p: Problem) -> Geometry | str:
     desc, views, each = p.desc, p.views, 16 // p.desc.element.itemsize
     name = "dgates_h" if desc.kind is RecurrentCell.GRU else "dgates"
     slopes, (down, across) = views[name], p.weight.strides
+    carried = aligned(desc.batch * desc.hidden * desc.element.acc.itemsize) if desc.kind in GATED else 0
     columns = (
         (down == 1 or desc.gates_size == 1) and (across % each == 0 or desc.hidden == 1) and p.weight.ptr % 16 == 0
     )
-    wide = columns and desc.gates_size % each == 0 and slopes.inner_dense and slopes.aligned()
+    wide = columns and desc.gates_size % each == 0
     shared: dict[str, Any] = {f"{n}_strides": strides_of(views.get(n), 2) for n in _STRIDED}
-    shared |= {"slopes": name, "slopes_strides": strides_of(slopes, 2), "carry": 0}
+    if slopes is None:  # nobody wants them, but the step before needs them: behind the carries
+        place, strides = ("@workspace", carried), [desc.gates_size, 1]
+        shared |= {name: place, f"{name}_strides": strides, "slopes": place, "slopes_strides": strides}
+        nbytes = carried + aligned(sum(desc.sizes) * desc.gates_size * desc.element.itemsize)
+    else:
+        wide = wide and slopes.inner_dense and slopes.aligned()
+        shared |= {"slopes": name, "slopes_strides": strides_of(slopes, 2)}
+        nbytes = carried
+    shared["carry"] = 0
     steps: list[Step] = []
     for run in runs(_back(desc, p.dh0 is not None or p.views.get("dc0") is not None)):
         at = run.place
@@ -95,7 +104,6 @@ def _geometry(p: Problem) -> Geometry | str:
         values = shared | step_values(desc, run) | {"later": at.later, "later_rows": at.later_rows}
         steps.append(Step("step", blocks, values, {"WIDE": wide}, THREADS, SMEM, times=run.times))
     dense = all(v is None or v.dense for v in views.values())
-    nbytes = aligned(desc.batch * desc.hidden * desc.element.acc.itemsize) if desc.kind in GATED else 0
     return Geometry(tuple(steps), nbytes, "contiguous" if dense else "strided")
 
 
