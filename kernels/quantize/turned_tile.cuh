@@ -11,7 +11,9 @@ namespace baracuda {
 namespace turned {
 
 constexpr int side = turned_side, each = 8, across = side / each, threads = across * across;
-enum Scope { scope_tensor, scope_rows, scope_groups, scope_blocks };  // what shares a scale; -1: there are no codes
+// What shares a scale; -1: there are no codes.
+constexpr int scope_tensor = static_cast<int>(Scope::tensor), scope_rows = static_cast<int>(Scope::rows);
+constexpr int scope_groups = static_cast<int>(Scope::groups), scope_blocks = static_cast<int>(Scope::blocks);
 
 // Sizes in pairs: NaN wins.
 template <class T> BARACUDA_D u32 larger(u32 a, u32 b) {

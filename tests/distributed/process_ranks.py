@@ -59,12 +59,12 @@ def faulty(comm: Any, directory: str) -> list[tuple[str, str]]:
     """What each fault of rank 1 raises, each on a communicator of its own."""
     found = []
     for how in FAULTS:
-        D.barrier(comm)
         own = comm.rank == 1 and how
-        one = D.communicator(f"{directory}/{how}", rank=comm.rank, size=comm.size, timeout=0.5 if how == "late" else 20)
+        one = D.communicator(f"{directory}/{how}", rank=comm.rank, size=comm.size, timeout=3 if how == "late" else 20)
+        D.barrier(comm)  # all have it before there are faults
         try:
             if own == "late":
-                time.sleep(1)
+                time.sleep(5)
             if own == "abort":
                 one.abort()
             if own == "closed":

@@ -81,10 +81,10 @@ def _hidden(
 
 
 def _options(stream: Any, preference: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Keywords of products and sums, and of what says where rows go.
+    """Keywords of the products, and of what moves rows and adds a token's experts.
 
-    Where a row goes depends on all tokens, and changes no bit of what is computed of it: that is asked for without the
-    promise of a batch's bits.
+    Where a row goes depends on all tokens, and changes no bit of what is computed of it; a token's sum is in the order
+    of its own experts. Those are asked for without the promise of a batch's bits, which their plans cannot give.
     """
     free = preference
     if isinstance(preference, PlanPreference):
@@ -123,7 +123,7 @@ def moe(
     plain = recorder(tuple(operands)) is None
     h = _hidden(rows, offsets[1:], gate_up, gate_up_bias, activation, order, plain, options)
     y = grouped_gemm(h, transposed(down, "down"), offsets[1:], down_bias, **options)
-    return moe_unpermute(y, places, weights, out=out, **options)
+    return moe_unpermute(y, places, weights, out=out, **moves)
 
 
 @entry(GroupedBlockGemmPlan)
@@ -152,7 +152,7 @@ def moe_quantized(
     y = product(rows, gate_up, gate_up_scales, gate_up_zeros, gate_up_bias)
     h = unit(y, **({"order": order} if activation not in _PLAIN else {}), **options)
     y = product(h, down, down_scales, down_zeros, down_bias)
-    return moe_unpermute(y, places, weights, out=out, **options)
+    return moe_unpermute(y, places, weights, out=out, **moves)
 
 
 @entry(TopkPlan)

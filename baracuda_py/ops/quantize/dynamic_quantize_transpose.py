@@ -104,7 +104,7 @@ def reference(desc: DynamicQuantizeTransposeDescriptor, *, x: Any, wanted: set[s
 PARAMS = Params(
     "QuantizeTurnedParams", x="ptr", y="ptr", scales="ptr", yt="ptr", scales_t="ptr", sizes="ptr", rows="i64",
     cols="i64", x_steps="i64[2]", y_steps="i64[2]", yt_steps="i64[2]", scope="i32", scope_t="i32", same="i32",
-    upright="i32", code="i32", largest="f32", turned_side=SIDE,
+    upright="i32", code="i32", largest="f32", turned_side=SIDE, Scope=SCOPES,
 )  # fmt: skip
 CLEAR = Params("QuantizeTurnedClearParams", sizes="ptr", count="i64", turned_side=SIDE)
 

@@ -114,6 +114,12 @@ def _back(desc: RecurrentPackedDescriptor, firsts: bool) -> list[Place]:
     return [*reversed(taken), *last]
 
 
+def _turned(torch: Any, desc: RecurrentPackedDescriptor) -> dict[str, Any]:
+    """A benchmark's weight, dense along its first axis, as layers hand it in."""
+    made = torch.randn(desc.hidden, desc.gates_size) / desc.hidden**0.5
+    return {"weight": made.to(getattr(torch, str(desc.element))).t()}
+
+
 class RecurrentPackedBackwardPlan(Plan):
     """Gradients of `RecurrentPackedPlan`: with dh[t] = dy[t] + weightᵀ dgates_h[t + 1] those of gates, h0 and c0.
 
@@ -142,8 +148,8 @@ class RecurrentPackedBackwardPlan(Plan):
     )  # fmt: skip
     torch = staticmethod(recurrent_torch.backward)
     benchmarks = tuple(
-        Benchmark(f"{kind.value} 512 × 64 × {hidden} bf16", kind=kind, sizes=(64,) * 512, hidden=hidden,
-                  element="bfloat16", also=("dh0",), work=FLOPS, target=None, peers=())
+        Benchmark(f"{kind.value} 128 × 64 × {hidden} bf16", kind=kind, sizes=(64,) * 128, hidden=hidden,
+                  element="bfloat16", also=("dh0",), work=FLOPS, target=None, peers=(), make=_turned)
         for kind in GATED for hidden in (256, 512, 1024)
     )  # fmt: skip
     case = staticmethod(case)
