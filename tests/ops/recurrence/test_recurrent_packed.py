@@ -16,6 +16,7 @@ from baracuda_py.testing.draw import fill
 from baracuda_py.testing.emulated import emulate
 from baracuda_py.testing.emulator import emulated_device, emulating
 from baracuda_py.testing.operands import operands
+from baracuda_py.testing.places import call
 from baracuda_py.testing.recording import pointer_view
 
 torch = pytest.importorskip("torch")
@@ -158,3 +159,30 @@ def test_bad_problems_are_named(change: dict[str, Any], said: str) -> None:
     facts: dict[str, Any] = {"kind": RecurrentCell.LSTM, "sizes": (1,), "hidden": 4, "element": "float32"}
     with pytest.raises(InvalidProblemError, match=said):
         RecurrentPackedDescriptor(**(facts | change))
+
+
+def test_what_nobody_wants_is_kept_all_the_same(place: str) -> None:
+    """The cells of an LSTM and a GRU's slopes of products are needed by the next step: without them, the same bits."""
+    rng, sizes, hidden = np.random.default_rng(4), (3, 3, 2, 1), 5
+    rows, first = sum(sizes), sizes[0]
+
+    def drawn(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape).astype(np.float32)
+
+    desc = bc.RecurrentPackedDescriptor(kind="lstm", order="ifgo", sizes=sizes, hidden=hidden, element="float32")
+    given = {
+        "gates": drawn(rows, 4 * hidden), "h0": drawn(first, hidden), "c0": drawn(first, hidden),
+        "weight": drawn(4 * hidden, hidden), "bias": drawn(4 * hidden),
+    }  # fmt: skip
+    both = call(bc.RecurrentPackedPlan, desc, ("h", "c"), place, **given)
+    np.testing.assert_array_equal(call(bc.RecurrentPackedPlan, desc, ("h",), place, **given)["h"], both["h"])
+    desc = bc.RecurrentPackedDescriptor(kind="gru", order="rzn", sizes=sizes, hidden=hidden, element="float32")
+    given = {
+        "dh": drawn(rows, hidden), "weight": drawn(3 * hidden, hidden), "gates": drawn(rows, 3 * hidden),
+        "gates_h": drawn(rows, 3 * hidden), "h": drawn(rows, hidden), "h0": drawn(first, hidden),
+    }  # fmt: skip
+    both = call(bc.RecurrentPackedBackwardPlan, desc, ("dgates", "dgates_h", "dh0"), place, **given)
+    for wanted in (("dgates",), ("dgates", "dh0")):
+        made = call(bc.RecurrentPackedBackwardPlan, desc, wanted, place, **given)
+        for name in wanted:
+            np.testing.assert_array_equal(made[name], both[name])
