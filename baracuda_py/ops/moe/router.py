@@ -229,7 +229,7 @@ def kernels(name: str, params: Params) -> tuple[Kernel, ...]:
 
 
 class MoeRouterPlan(Plan):
-    """indices [tokens, k]: each token's experts, best first; weights [tokens, k]: scale times their scores.
+    """(weights, indices) [tokens, k]: each token's experts, best first, and `scale` times their scores.
 
     scores = softmax(logits) or sigmoid(logits), in float32 (float64 for float64). The k best of scores + bias are
     chosen (without a bias, and groups by sums, of the logits, which are in the same order), of equal ones the lowest
