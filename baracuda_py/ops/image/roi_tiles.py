@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...core import ElementKind, Geometry, Kernel, Params, Problem, Step, View
-from ...schedules import planes
+from ...schedules.map import THREADS as PLANES_THREADS
 from .roi_align import by_bin
 
 THREADS, ROWS, COLUMNS = 256, 8, 32  # of a block and its tile
@@ -15,7 +15,7 @@ BATCH, BINS = 4, 16  # regions whose weights a block has at once, and bins of an
 TILES_FIELDS: dict[str, Any] = {
     "places": "i64[2]", "tiles": "i64[2]", "groups": "i64", "channels": "i64", "dx_steps": "i64[5]",
     "dy_steps": "i64[4]", "roi_threads": THREADS, "roi_rows": ROWS, "roi_columns": COLUMNS, "roi_batch": BATCH,
-    "roi_bins": BINS, "planes_threads": planes.THREADS,
+    "roi_bins": BINS, "planes_threads": PLANES_THREADS,
 }  # fmt: skip
 
 
