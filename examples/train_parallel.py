@@ -13,18 +13,16 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
-import sys
 import tempfile
 from typing import Any
 
-import gpt_host
 import numpy as np
-from gpt_data import Corpus, TextError, load
+from gpt_data import Corpus, load
 from gpt_model import PRESETS, Preset
 from gpt_parallel import MICRO_BATCHES, gathered, stepper
 from gpt_train import learning_rate
+from train_gpt import main as guarded
 
-import baracuda_py as bc
 from baracuda_py import distributed
 
 TINY = Preset(
@@ -120,16 +118,7 @@ def of_this_process(device: str, given: tuple[Any, ...]) -> dict[str, Any]:
 
 def main(argv: list[str] | None = None) -> int:
     """`run` with one line on stderr, and a non-zero exit, for whatever went wrong."""
-    gpt_host.keep_memory()
-    try:
-        run(argv)
-    except (TextError, bc.BaracudaError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    return 0
+    return guarded(argv, run)
 
 
 if __name__ == "__main__":

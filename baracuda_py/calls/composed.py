@@ -20,6 +20,22 @@ def may_grow(value: Any) -> bool:
     return bool(getattr(value, "requires_grad", True)) or transformed(value)
 
 
+def recording(shown: inspect.Signature, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+    """(recorder, arguments by name) of a call of a function that a framework records, None of any other.
+
+    None also where the arguments do not fit: the function itself says what is wrong.
+    """
+    found = recorder((*args, *given.values()) if given else args)
+    if found is None:
+        return None
+    try:
+        bound = shown.bind(*args, **given)
+    except TypeError:
+        return None
+    bound.apply_defaults()
+    return found, dict(bound.arguments)
+
+
 def composed(
     backward: str | Callable[..., Any], *operands: str, result: bool = False, reads: tuple[str, ...] | None = None,
     where: Callable[[dict[str, Any]], bool] | None = None,
@@ -40,17 +56,10 @@ def composed(
         def call(*args: Any, **given: Any) -> Any:
             if autocasting():
                 return autocast_function(call, args, given)
-            found = recorder((*args, *given.values()) if given else args)
-            if found is not None:
-                try:
-                    bound = shown.bind(*args, **given)
-                except TypeError:
-                    return function(*args, **given)  # which says what is wrong
-                bound.apply_defaults()
-                held = dict(bound.arguments)
-                if where is None or where(held):
-                    made = registry.public(backward) if isinstance(backward, str) else backward
-                    return found.compose(Composed(function, made, held, operands, result, reads))
+            noted = recording(shown, args, given)
+            if noted is not None and (where is None or where(noted[1])):
+                made = registry.public(backward) if isinstance(backward, str) else backward
+                return noted[0].compose(Composed(function, made, noted[1], operands, result, reads))
             return function(*args, **given)
 
         return opaque(call)  # type: ignore[return-value]

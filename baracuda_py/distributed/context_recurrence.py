@@ -77,17 +77,29 @@ def _linear(
     return Recurrence(sizes, states.element_of(q), q, run, back, decay)
 
 
+def _slope(dy: Any, y: Any, options: Options) -> Any:
+    """The slope of this rank's y, zeros where it has no part in what is differentiated."""
+    return zeros_like(y[0]) if dy[0] is None else copy(dy[0], **options)
+
+
+def _gradients(
+    one: Recurrence, dy: Any, y: Any, begun: bool, comm: Any, method: str, final: bool, options: Options
+) -> dict[str, Any]:
+    """Those of the operands by name; of the initial state, where there is one (`begun`), on rank 0, zeros elsewhere."""
+    dlast = states.to_last(one, dy[1], comm, options) if final else None
+    made = states.back(one, comm, y[2], dlast, method, options)
+    if begun:
+        made["initial_state"] = made["first"] if comm.rank == 0 else states.zeros_of(one, options)
+    return made
+
+
 def _linear_back(
     dy: Any, q: Any, k: Any, v: Any, g: Any, beta: Any, a: Any, b: Any, bonus: Any, initial_state: Any, comm: Any,
     kind: RecurrenceKind, facts: Options, method: str, stepwise: bool, final: bool, y: Any, preference: Any = None,
 ) -> Any:  # fmt: skip
     options = {"stream": None, "preference": preference}
-    slope = zeros_like(y[0]) if dy[0] is None else copy(dy[0], **options)
-    one = _linear(q, k, v, g, beta, a, b, bonus, kind, facts, slope, stepwise, options)
-    dlast = states.to_last(one, dy[1], comm, options) if final else None
-    made = states.back(one, comm, y[2], dlast, method, options)
-    if initial_state is not None:
-        made["initial_state"] = made["first"] if comm.rank == 0 else states.zeros_of(one, options)
+    one = _linear(q, k, v, g, beta, a, b, bonus, kind, facts, _slope(dy, y, options), stepwise, options)
+    made = _gradients(one, dy, y, initial_state is not None, comm, method, final, options)
     return tuple(made.get(name) for name in ("q", "k", "v", "g", "beta", "a", "b", "bonus", "initial_state"))
 
 
@@ -199,12 +211,8 @@ def _selective_back(
     plus: bool, method: str, final: bool, y: Any, preference: Any = None,
 ) -> Any:  # fmt: skip
     options = {"stream": None, "preference": preference}
-    slope = zeros_like(y[0]) if dy[0] is None else copy(dy[0], **options)
-    one = _selective(u, delta, a, b, c, d, z, delta_bias, plus, slope, options)
-    dlast = states.to_last(one, dy[1], comm, options) if final else None
-    made = states.back(one, comm, y[2], dlast, method, options)
-    if initial_state is not None:
-        made["initial_state"] = made["first"] if comm.rank == 0 else states.zeros_of(one, options)
+    one = _selective(u, delta, a, b, c, d, z, delta_bias, plus, _slope(dy, y, options), options)
+    made = _gradients(one, dy, y, initial_state is not None, comm, method, final, options)
     return tuple(made.get(name) for name in ("u", "delta", "a", "b", "c", "d", "z", "delta_bias", "initial_state"))
 
 

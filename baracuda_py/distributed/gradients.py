@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from ..calls.composed import may_grow
-from ..calls.interpreters import Composed, recorder
+from ..calls.composed import may_grow, recording
+from ..calls.interpreters import Composed
 from ..core.errors import UnsupportedError
 from ..core.registry import public
 from ..interop.dynamo import uncompiled
@@ -34,16 +34,9 @@ def recorded(backward: Callable[..., Any], operand: str, where: Callable[[dict[s
 
         @functools.wraps(function)
         def call(*args: Any, **given: Any) -> Any:
-            found = recorder((*args, *given.values()))
-            if found is not None:
-                try:
-                    bound = shown.bind(*args, **given)
-                except TypeError:
-                    return function(*args, **given)  # which says what is wrong
-                bound.apply_defaults()
-                held = dict(bound.arguments)
-                if where(held):
-                    return found.compose(Composed(function, backward, held, (operand,), False, ()))
+            noted = recording(shown, args, given)
+            if noted is not None and where(noted[1]):
+                return noted[0].compose(Composed(function, backward, noted[1], (operand,), False, ()))
             return function(*args, **given)
 
         return uncompiled(GRAPH)(call)  # type: ignore[return-value]

@@ -254,6 +254,22 @@ def _refused(runtime: Runtime, status: Any, launch: Callable[..., Any], *given: 
         raise BaracudaError(f"kernel launch failed: {getattr(status, 'name', status)}")
 
 
+def _counted(launch: Callable[..., Any], at: int, times: int) -> Callable[..., Any]:
+    """So many launches, each with its number in the parameters, `at` bytes from their beginning; up to a failure."""
+
+    def all_of_them(*given: Any) -> Any:
+        image: int = ctypes.c_void_p.from_address(given[-2]).value  # type: ignore[assignment]
+        number = ctypes.c_int64.from_address(image + at)
+        for turn in range(times):
+            number.value = turn
+            status = launch(*given)
+            if status[0]:
+                break
+        return status
+
+    return all_of_them
+
+
 class Launch:
     """One prepared kernel launch. Calling it with (flat, values, stream) packs pointers and scalars and launches.
 
@@ -277,6 +293,8 @@ class Launch:
         take, give = free.pop, free.append
         gx, gy, gz = grid
         launch = runtime.launch if cluster == 1 else runtime.clustered(cluster)
+        if times > 1:
+            launch = _counted(launch, params.slots["turn"].offset, times)
 
         def again(status: Any, stream: int, address: int) -> None:
             _refused(runtime, status, launch, function, gx, gy, gz, block, 1, 1, smem, stream, address, 0)
@@ -305,36 +323,7 @@ class Launch:
             return fire
 
         self.call = call
-        self.fixed = fixed
-        if times == 1:
-            return
-        number, at = _LONG.pack_into, params.slots["turn"].offset
-
-        def repeated(buffer: _Buffer, stream: int) -> None:
-            memory, address = buffer.memory, buffer.address
-            for turn in range(times):
-                number(memory, at, turn)
-                status = launch(function, gx, gy, gz, block, 1, 1, smem, stream, address, 0)[0]
-                if status:
-                    again(status, stream, address)
-
-        def call_all(flat: tuple[int, ...], values: tuple[Any, ...], stream: int) -> None:
-            try:
-                buffer = take()
-            except IndexError:
-                buffer = _Buffer(packed)
-            fill(buffer.memory, flat, values)
-            repeated(buffer, stream)
-            give(buffer)
-
-        def fixed_all(flat: tuple[int, ...], values: tuple[Any, ...]) -> Callable[[int], None]:
-            def fire(stream: int) -> None:
-                call_all(flat, values, stream)
-
-            return fire
-
-        self.call = call_all
-        self.fixed = fixed_all
+        self.fixed = fixed if times == 1 else lambda flat, values: partial(call, flat, values)
 
 
 class LibraryLaunch:
