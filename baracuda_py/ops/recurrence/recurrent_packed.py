@@ -183,7 +183,24 @@ def products(desc: Any) -> int:
     return int(2 * desc.rows * desc.gates_size * desc.hidden)
 
 
-class RecurrentPackedPlan(Plan):
+class PackedSteps:
+    """What the plans of both directions share."""
+
+    kinds = RecurrentCell
+    case = staticmethod(case)
+
+    @classmethod
+    def flops(cls, desc: RecurrentPackedDescriptor) -> int:
+        return products(desc)
+
+    @classmethod
+    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
+        shape = shapes.get("weight")
+        if shape is not None and len(shape) == 2:
+            facts.setdefault("hidden", shape[1])
+
+
+class RecurrentPackedPlan(PackedSteps, Plan):
     """h[t] = cell(gates[t], weight h[t - 1] + bias, h[t - 1]): the recurrent part of a layer, over packed rows.
 
     gates (rows, n hidden); h0, c0 (batch, hidden); weight (n hidden, hidden); bias (n hidden); h, c (rows, hidden), the
@@ -195,7 +212,6 @@ class RecurrentPackedPlan(Plan):
     op = "recurrence.recurrent_packed"
     descriptor = RecurrentPackedDescriptor
     args = RecurrentPackedArgs
-    kinds = RecurrentCell
     reference = staticmethod(reference)
     variants = (
         Variant(
@@ -212,17 +228,6 @@ class RecurrentPackedPlan(Plan):
                   element="bfloat16", work=FLOPS, target=None, peers=())
         for kind in GATED for hidden in (256, 512, 1024)
     )  # fmt: skip
-    case = staticmethod(case)
-
-    @classmethod
-    def flops(cls, desc: RecurrentPackedDescriptor) -> int:
-        return products(desc)
-
-    @classmethod
-    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
-        shape = shapes.get("weight")
-        if shape is not None and len(shape) == 2:
-            facts.setdefault("hidden", shape[1])
 
 
 recurrent_packed = functional(RecurrentPackedPlan)

@@ -18,8 +18,8 @@ from ...schedules.packed_steps import Place, places, runs
 from . import recurrent_torch
 from .recurrent_formulas import walked_back
 from .recurrent_packed import (
-    FIRST, GATED, GATES, GRUS, LSTMS, SMEM, STATE, THREADS, WIDE, RecurrentCell, RecurrentPackedDescriptor, case,
-    products, step_fields, step_values, tiles_of,
+    FIRST, GATED, GATES, GRUS, LSTMS, SMEM, STATE, THREADS, WIDE, PackedSteps, RecurrentCell,
+    RecurrentPackedDescriptor, step_fields, step_values, tiles_of,
 )  # fmt: skip
 from .recurrent_walk import weights
 
@@ -120,7 +120,7 @@ def _turned(torch: Any, desc: RecurrentPackedDescriptor) -> dict[str, Any]:
     return {"weight": made.to(getattr(torch, str(desc.element))).t()}
 
 
-class RecurrentPackedBackwardPlan(Plan):
+class RecurrentPackedBackwardPlan(PackedSteps, Plan):
     """Gradients of `RecurrentPackedPlan`: with dh[t] = dy[t] + weightᵀ dgates_h[t + 1] those of gates, h0 and c0.
 
     Those of the weights are products of dgates_h with the states before, of all steps at once. A launch for each step;
@@ -132,7 +132,6 @@ class RecurrentPackedBackwardPlan(Plan):
     direction = "backward"
     descriptor = RecurrentPackedDescriptor
     args = RecurrentPackedBackwardArgs
-    kinds = RecurrentCell
     reference = staticmethod(reference)
     variants = (
         Variant(
@@ -152,17 +151,6 @@ class RecurrentPackedBackwardPlan(Plan):
                   element="bfloat16", also=("dh0",), work=FLOPS, target=None, peers=(), make=_turned)
         for kind in GATED for hidden in (256, 512, 1024)
     )  # fmt: skip
-    case = staticmethod(case)
-
-    @classmethod
-    def flops(cls, desc: RecurrentPackedDescriptor) -> int:
-        return products(desc)
-
-    @classmethod
-    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
-        shape = shapes.get("weight")
-        if shape is not None and len(shape) == 2:
-            facts.setdefault("hidden", shape[1])
 
 
 recurrent_packed_backward = functional(RecurrentPackedBackwardPlan)

@@ -13,7 +13,7 @@ from ..untyped import torch
 
 
 class Activation:
-    """A function of x and of the settings that `_settings` names, in their order in the function."""
+    """A function of x and of the settings that `_settings` names."""
 
     _function: ClassVar[str]
     _settings: ClassVar[tuple[str, ...]] = ()
