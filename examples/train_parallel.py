@@ -16,6 +16,7 @@ import os
 import tempfile
 from typing import Any
 
+import gpt_host  # noqa: F401  (before NumPy)
 import numpy as np
 from gpt_data import Corpus, load
 from gpt_model import PRESETS, Preset
