@@ -28,7 +28,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import baracuda_py as bc
 
 TOKENS, HIDDEN = 16384, 2048
-PEERS = {"torch FLASH": SDPBackend.FLASH_ATTENTION, "torch cuDNN": SDPBackend.CUDNN_ATTENTION}
 ANY_ORDER = bc.PlanPreference(deterministic=False)
 KEY = ("direction", "head_dim", "length", "mask", "heads", "variant")
 Call = Callable[[], Any]
@@ -89,6 +88,12 @@ def check(name: str, got: torch.Tensor, want: torch.Tensor) -> None:
         raise SystemExit(f"{name} differs from torch's by {error:.3g}")
 
 
+def peers(point: Point) -> dict[str, SDPBackend]:
+    """torch's rows; FLASH ends at a head_dim of 256, beyond it its column is torch's memory-efficient row."""
+    flash = SDPBackend.FLASH_ATTENTION if point.head_dim <= 256 else SDPBackend.EFFICIENT_ATTENTION
+    return {"torch FLASH": flash, "torch cuDNN": SDPBackend.CUDNN_ATTENTION}
+
+
 def attend(point: Point, backend: SDPBackend, q: Any, k: Any, v: Any) -> torch.Tensor:
     with sdpa_kernel(backend):
         return F.scaled_dot_product_attention(q, k, v, is_causal=point.causal, enable_gqa=point.group > 1)
@@ -111,9 +116,9 @@ def forward(point: Point, sets: list[dict[str, torch.Tensor]]) -> dict[str, list
         s["lse"] = torch.empty(s["q"].shape[:3], device="cuda")
         args = bc.FlashSdpaArgs(q=s["q"], k=s["k"], v=s["v"], y=s["y"], lse=s["lse"])
         plan.run(args)
-        check("y", s["y"], attend(point, SDPBackend.FLASH_ATTENTION, s["q"], s["k"], s["v"]))
+        check("y", s["y"], attend(point, peers(point)["torch FLASH"], s["q"], s["k"], s["v"]))
         calls[""].append(plan.bind(args))
-    for name, backend in PEERS.items():
+    for name, backend in peers(point).items():
         if supported(point, backend, sets[0]):
             calls[name] = [lambda s=s, backend=backend: attend(point, backend, s["q"], s["k"], s["v"]) for s in sets]
     return calls
@@ -122,7 +127,7 @@ def forward(point: Point, sets: list[dict[str, torch.Tensor]]) -> dict[str, list
 def backward(point: Point, sets: list[dict[str, torch.Tensor]]) -> dict[str, list[Call]]:
     """Ours in both orders of sums, and the peers; `sets` hold the forward's y and lse."""
     calls: dict[str, list[Call]] = {"": [], "any order": []}
-    for name, backend in PEERS.items():
+    for name, backend in peers(point).items():
         if not supported(point, backend, sets[0]):
             continue
         calls[name] = []

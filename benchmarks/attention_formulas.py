@@ -14,6 +14,8 @@ from typing import Any
 
 import checkout  # noqa: F401
 import torch
+import torch._dynamo.config
+import torch._functorch.config
 from attention import HIDDEN, TOKENS, check
 from attention_terms import Row, sweep
 from timing import interleaved
@@ -37,6 +39,8 @@ MASKS: dict[str, Mask] = {
         lambda given: lambda b, h, q, k: ((q // 64 - k // 64).abs() <= 6) & ((q % 64 - k % 64).abs() <= 6),
     ),
 }  # fmt: skip
+torch._dynamo.config.recompile_limit = 256  # a mask and a size each compile anew
+torch._functorch.config.donated_buffer = False  # its gradient runs many times over one forward
 flex = torch.compile(flex_attention)
 OLDER = bc.PlanPreference(max_arch="sm80")
 
