@@ -723,6 +723,16 @@ from .ops.optimizer.adam_step import AdamStepPlan as AdamStepPlan
 from .ops.optimizer.global_norm import GlobalNormArgs as GlobalNormArgs
 from .ops.optimizer.global_norm import GlobalNormDescriptor as _GlobalNormDescriptor
 from .ops.optimizer.global_norm import GlobalNormPlan as GlobalNormPlan
+# ops.points
+from .ops.points.ball_query import BallQueryArgs as BallQueryArgs
+from .ops.points.ball_query import BallQueryDescriptor as _BallQueryDescriptor
+from .ops.points.ball_query import BallQueryPlan as BallQueryPlan
+from .ops.points.farthest_point_sample import FarthestPointSampleArgs as FarthestPointSampleArgs
+from .ops.points.farthest_point_sample import FarthestPointSampleDescriptor as _FarthestPointSampleDescriptor
+from .ops.points.farthest_point_sample import FarthestPointSamplePlan as FarthestPointSamplePlan
+from .ops.points.nearest_points import NearestPointsArgs as NearestPointsArgs
+from .ops.points.nearest_points import NearestPointsDescriptor as _NearestPointsDescriptor
+from .ops.points.nearest_points import NearestPointsPlan as NearestPointsPlan
 # ops.pooling
 from .ops.pooling.pool import PoolArgs as PoolArgs
 from .ops.pooling.pool import PoolDescriptor as _PoolDescriptor
@@ -883,6 +893,9 @@ from .ops.random.beam_step import BeamStepArgs as BeamStepArgs
 from .ops.random.beam_step import BeamStepDescriptor as _BeamStepDescriptor
 from .ops.random.beam_step import BeamStepPlan as BeamStepPlan
 from .ops.random.distributions import RandomKind as RandomKind
+from .ops.random.draft_tree import DraftTreeArgs as DraftTreeArgs
+from .ops.random.draft_tree import DraftTreeDescriptor as _DraftTreeDescriptor
+from .ops.random.draft_tree import DraftTreePlan as DraftTreePlan
 from .ops.random.dropout import DropoutArgs as DropoutArgs
 from .ops.random.dropout import DropoutBackwardArgs as DropoutBackwardArgs
 from .ops.random.dropout import DropoutBackwardPlan as DropoutBackwardPlan
@@ -897,6 +910,9 @@ from .ops.random.permutation import PermutationPlan as PermutationPlan
 from .ops.random.random_fill import RandomArgs as RandomArgs
 from .ops.random.random_fill import RandomDescriptor as _RandomDescriptor
 from .ops.random.random_fill import RandomPlan as RandomPlan
+from .ops.random.repeat_penalties import RepeatPenaltiesArgs as RepeatPenaltiesArgs
+from .ops.random.repeat_penalties import RepeatPenaltiesDescriptor as _RepeatPenaltiesDescriptor
+from .ops.random.repeat_penalties import RepeatPenaltiesPlan as RepeatPenaltiesPlan
 from .ops.random.rrelu import RreluArgs as RreluArgs
 from .ops.random.rrelu import RreluBackwardArgs as RreluBackwardArgs
 from .ops.random.rrelu import RreluBackwardPlan as RreluBackwardPlan
@@ -1064,6 +1080,12 @@ from .ops.segment.gather_scatter import GatherScatterPlan as GatherScatterPlan
 from .ops.segment.gather_scatter_backward import GatherScatterBackwardArgs as GatherScatterBackwardArgs
 from .ops.segment.gather_scatter_backward import GatherScatterBackwardDescriptor as _GatherScatterBackwardDescriptor
 from .ops.segment.gather_scatter_backward import GatherScatterBackwardPlan as GatherScatterBackwardPlan
+from .ops.segment.neighbor_sample import NeighborSampleArgs as NeighborSampleArgs
+from .ops.segment.neighbor_sample import NeighborSampleDescriptor as _NeighborSampleDescriptor
+from .ops.segment.neighbor_sample import NeighborSamplePlan as NeighborSamplePlan
+from .ops.segment.random_walk import RandomWalkArgs as RandomWalkArgs
+from .ops.segment.random_walk import RandomWalkDescriptor as _RandomWalkDescriptor
+from .ops.segment.random_walk import RandomWalkPlan as RandomWalkPlan
 from .ops.segment.segment_index import SegmentIndexArgs as SegmentIndexArgs
 from .ops.segment.segment_index import SegmentIndexDescriptor as _SegmentIndexDescriptor
 from .ops.segment.segment_index import SegmentIndexKind as SegmentIndexKind
@@ -5099,6 +5121,24 @@ def orthogonalize(x: Array, steps: int = 5, coefficients: Any = ..., *, element:
     """U Vᵀ of x = U Σ Vᵀ, nearly: the step of Muon (Jordan et al. 2024), for matrices [*batch, m, n] at once."""
 def unscale_(grads: Arrays, scale: Any, *, stream: Any = None, preference: Any = None) -> Array:
     """Divide gradients of one element by a loss scale, in place; gives found_inf: 1.0 beside NaN or infinity, else 0.0."""
+# ops.points
+class BallQueryDescriptor(_BallQueryDescriptor):
+    """points are [batch_size, point_count, dims], queries [batch_size, query_count, dims]; at most k points of each."""
+    def __init__(self, *, batch_size: SupportsIndex, point_count: SupportsIndex, query_count: SupportsIndex, dims: SupportsIndex, k: SupportsIndex, index_element: DType = ..., element: DType) -> None: ...
+class FarthestPointSampleDescriptor(_FarthestPointSampleDescriptor):
+    """points are [batch_size, point_count, dims]; `samples` of each cloud are chosen."""
+    def __init__(self, *, batch_size: SupportsIndex, point_count: SupportsIndex, dims: SupportsIndex, samples: SupportsIndex, index_element: DType = ..., element: DType) -> None: ...
+class NearestPointsDescriptor(_NearestPointsDescriptor):
+    """points are [batch_size, point_count, dims], queries [batch_size, query_count, dims]; the k nearest, at most 128."""
+    def __init__(self, *, batch_size: SupportsIndex, point_count: SupportsIndex, query_count: SupportsIndex, dims: SupportsIndex, k: SupportsIndex, index_element: DType = ..., element: DType) -> None: ...
+def ball_query(points: Array, queries: Array | None = None, radius: Scalar = 1.0, k: int = 32, *, lengths: Array | None = None, return_counts: bool = False, index_element: DType = 'int64', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Indices [B, M, k] of the first k of points [B, N, D] within `radius` of queries [B, M, D], then -1."""
+def farthest_point_sample(points: Array, samples: int, *, start: Scalar = 0, lengths: Array | None = None, index_element: DType = 'int64', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Indices [B, samples] of points [B, N, D], each the farthest from those before it (PointNet++; torch_cluster.fps)."""
+def grid_cells(points: Array, size: Any, low: Any, high: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The cell [...] int64 of points [..., D], D up to 4, on a grid of cells of `size` from low to high; outside -1."""
+def nearest_points(points: Array, queries: Array | None = None, k: int = 1, *, lengths: Array | None = None, return_squares: bool = False, index_element: DType = 'int64', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Indices [B, M, k] of the k nearest of points [B, N, D] for queries [B, M, D] (torch_cluster.knn, PyTorch3D)."""
 # ops.pooling
 class PoolBackwardDescriptor(_PoolBackwardDescriptor):
     """The forward's fields."""
@@ -5512,6 +5552,9 @@ class AdjustLogitsDescriptor(_AdjustLogitsDescriptor):
 class BeamStepDescriptor(_BeamStepDescriptor):
     """logprobs are [batch_size, beams, vocab_size]; `width` continuations of each item go on, at most 256."""
     def __init__(self, *, batch_size: SupportsIndex, beams: SupportsIndex, vocab_size: SupportsIndex, width: SupportsIndex, index_element: DType = ..., element: DType) -> None: ...
+class DraftTreeDescriptor(_DraftTreeDescriptor):
+    """Of `candidates` drafted tokens of each of batch_size sequences, at most 2048, the best `nodes` - 1, and the root."""
+    def __init__(self, *, batch_size: SupportsIndex, candidates: SupportsIndex, nodes: SupportsIndex, index_element: DType = ..., element: DType) -> None: ...
 class DropoutDescriptor(_DropoutDescriptor):
     """x and y have shape `shape`. p: the probability that an element is dropped."""
     def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], p: SupportsFloat = 0.5, axis: SupportsIndex | Sequence[SupportsIndex] | None = None, alpha: bool = False, element: DType) -> None: ...
@@ -5524,6 +5567,9 @@ class PermutationDescriptor(_PermutationDescriptor):
 class RandomDescriptor(_RandomDescriptor):
     """y has shape `shape`, to which the parameters that are arrays broadcast."""
     def __init__(self, *, kind: RandomKind | str, shape: SupportsIndex | Sequence[SupportsIndex], element: DType) -> None: ...
+class RepeatPenaltiesDescriptor(_RepeatPenaltiesDescriptor):
+    """logits are [batch_size, vocab_size], histories [batch_size, length]; `longest` ends the count of equal tokens."""
+    def __init__(self, *, batch_size: SupportsIndex, vocab_size: SupportsIndex, length: SupportsIndex, breaker_count: SupportsIndex = 0, longest: SupportsIndex = 64, element: DType) -> None: ...
 class RreluDescriptor(_RreluDescriptor):
     """x and y have shape `shape`; slopes lie in [lower, upper)."""
     def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], lower: SupportsFloat = 0.125, upper: SupportsFloat = 0.3333333333333333, element: DType) -> None: ...
@@ -5569,6 +5615,8 @@ def dirichlet(concentration: Array, *, shape: int | Sequence[int] | None = None,
     """Points of the simplex (torch.distributions.Dirichlet) of concentrations [..., K]: softmax of log-gamma variates."""
 def double_sided_maxwell(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution double sided maxwell of loc, scale, numbers or arrays."""
+def draft_tree(root_ids: Array, draft_ids: Array, parents: Array, scores: Array, *, batch_size: int = ..., candidates: int = ..., nodes: int = ..., index_element: DType = ..., return_depths: bool = True, return_picked: bool = True, return_mask: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The best nodes of a tree of drafted tokens, for one pass that verifies them (EAGLE-2's dynamic draft tree)."""
 def dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, axis: int | Sequence[int] | None = None, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """x / (1 - p), each element set to 0 with probability p (torch.nn.functional.dropout); see `DropoutPlan`."""
 def dropout1d(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -5607,6 +5655,10 @@ def min_p_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = N
     """Logits [B, V], -inf but for those whose probability is at least min_p times the largest. `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
 def min_p_renorm(probs: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Probabilities [B, V], 0 but for those of at least min_p times the largest, divided by their sum. `value` is a number or an array [B]; see `SamplingPlan`."""
+def mirostat_mask(logits: Array, mu: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Logits [B, V], -inf where the surprise -log₂ p is above mu; the most likely stay (Mirostat 2, Basu et al. 2021)."""
+def mirostat_sample(logits: Array, mu: Any, *, tau: Any = 5.0, eta: Scalar = 0.1, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """A token of each row of logits [B, V], and the mu [B] of the next step (Mirostat 2, Basu et al. 2021; llama.cpp)."""
 def multinomial(probs: Array, num_samples: int = 1, replacement: bool = False, *, seed: Scalar = None, offset: Scalar = 0, index_element: DType = 'int64', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Ids drawn from weights [V] or rows of them [B, V] (torch.multinomial): [num_samples] or [B, num_samples]."""
 def multinomial_counts(n: int, probs: Array, *, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -5655,6 +5707,8 @@ def randperm(n: int, *, seed: Scalar = None, offset: Scalar = 0, element: DType 
     """0 … n - 1 in a random order (torch.randperm), int64 or int32. like: an array whose package the result has."""
 def rayleigh(scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution rayleigh of scale, numbers or arrays."""
+def repeat_penalties(logits: Array, history: Array, *, lengths: Array | None = None, breakers: Array | None = None, ngram: Scalar = 0, multiplier: Scalar = 0.0, base: Scalar = 1.75, allowed_length: Scalar = 2, longest: int = 64, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Logits [B, V] against repetitions of the token histories [B, L] (int64 or int32): DRY and blocked n-grams."""
 def rng_bit_generator(shape: int | Sequence[int] = ..., *, seed: Scalar = None, offset: Scalar = 0, element: DType = 'uint32', like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Random words of an integer element (jax.random.bits); uint32's are those of the Philox stream themselves."""
 def rng_uniform(low: Scalar, high: Any, shape: int | Sequence[int] | None = None, *, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -5707,6 +5761,8 @@ def weibull(scale: Array | float = 1.0, concentration: Array | float = 1.0, *, s
     """Draws of the distribution weibull of scale, concentration, numbers or arrays."""
 def weibull_min(scale: Array | float = 1.0, concentration: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution weibull of scale, concentration, numbers or arrays."""
+def xtc_mask(logits: Array, threshold: Any = 0.1, probability: Any = 0.5, *, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Logits [B, V] where, with `probability`, the top choices are -inf (XTC, p-e-w 2024)."""
 # ops.recurrence
 class CausalConv1dBackwardDescriptor(_CausalConv1dBackwardDescriptor):
     """The forward's fields."""
@@ -6259,6 +6315,12 @@ class GatherScatterBackwardDescriptor(_GatherScatterBackwardDescriptor):
 class GatherScatterDescriptor(_GatherScatterDescriptor):
     """x is [rows, *row_shape], src and weight [tokens], y [num_segments, *row_shape]; see `Segmented` for `by`."""
     def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', kind: GatherScatterKind | str, rows: SupportsIndex, tokens: SupportsIndex, row_shape: SupportsIndex | Sequence[SupportsIndex], padding_idx: SupportsIndex | None = None, by_frequency: bool = False, with_empty: bool = False, element: DType) -> None: ...
+class NeighborSampleDescriptor(_NeighborSampleDescriptor):
+    """A graph of `nodes` and `edges` by offsets (CSR), and up to k neighbours of each of `seeds_count` seeds."""
+    def __init__(self, *, nodes: SupportsIndex, edges: SupportsIndex, seeds_count: SupportsIndex, k: SupportsIndex, replace: bool = False, element: DType = ...) -> None: ...
+class RandomWalkDescriptor(_RandomWalkDescriptor):
+    """A graph of `nodes` and `edges` by offsets (CSR), and `walks` walks of `length` steps."""
+    def __init__(self, *, nodes: SupportsIndex, edges: SupportsIndex, walks: SupportsIndex, length: SupportsIndex, element: DType = ...) -> None: ...
 class SegmentIndexDescriptor(_SegmentIndexDescriptor):
     """Tokens in segments one after the other; see `Segmented` for `by`, offsets where not given."""
     def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'offsets', kind: SegmentIndexKind | str, tokens: SupportsIndex, length: SupportsIndex = 0, absent: SupportsIndex = -1, element: DType = ...) -> None: ...
@@ -6307,6 +6369,16 @@ def moe_permute(x: Array, experts: Array, *, num_experts: int, out: Out = None, 
     """(y, offsets, places): the rows of x once for each expert of theirs, in the order of experts."""
 def moe_unpermute(y: Array, places: Array, weight: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x[t, ...] = Σ weight[t, k] y[places[t, k], ...]: the experts' results of every token, weighted and added."""
+@overload
+def neighbor_sample(indptr: A, indices: Array, seeds: Array, *, nodes: int = ..., edges: int = ..., seeds_count: int = ..., k: int = ..., replace: bool = False, seed: Scalar = None, offset: Scalar = 0, return_edge_ids: Literal[False] = False, return_counts: Literal[False] = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A: ...
+@overload
+def neighbor_sample(indptr: Array, indices: Array, seeds: Array, *, nodes: int = ..., edges: int = ..., seeds_count: int = ..., k: int = ..., replace: bool = False, seed: Scalar = None, offset: Scalar = 0, return_edge_ids: bool = False, return_counts: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """k neighbours of each seed of a graph by offsets (torch_sparse.sample_adj, pyg-lib's and GraphSAGE's hop)."""
+@overload
+def random_walk(indptr: A, indices: Array, starts: Array, *, nodes: int = ..., edges: int = ..., walks: int = ..., length: int = ..., p: Scalar = 1.0, q: Scalar = 1.0, seed: Scalar = None, offset: Scalar = 0, return_edge_ids: Literal[False] = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A: ...
+@overload
+def random_walk(indptr: Array, indices: Array, starts: Array, *, nodes: int = ..., edges: int = ..., walks: int = ..., length: int = ..., p: Scalar = 1.0, q: Scalar = 1.0, seed: Scalar = None, offset: Scalar = 0, return_edge_ids: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Walks over a graph by offsets, uniform or node2vec's (torch_cluster.random_walk)."""
 def segment_ids(index: Array, *, num_segments: int = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'offsets', tokens: int = ..., length: int = 0, absent: int = -1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """ids: y[t] = the segment of token t. padded: y[s, l] = token l of segment s. spread: y[t] = s · length + l of it."""
 def segment_log_softmax(x: A, index: Array | None = None, *, num_segments: int = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., row_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:

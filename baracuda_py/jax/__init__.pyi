@@ -1111,6 +1111,11 @@ from baracuda_py import weight_norm_backward as weight_norm_backward
 # ops.optimizer
 from baracuda_py import adam_step as adam_step
 from baracuda_py import global_norm as global_norm
+# ops.points
+from baracuda_py import ball_query as ball_query
+from baracuda_py import farthest_point_sample as farthest_point_sample
+from baracuda_py import grid_cells as grid_cells
+from baracuda_py import nearest_points as nearest_points
 # ops.pooling
 from baracuda_py import adaptive_avg_pool1d as adaptive_avg_pool1d
 from baracuda_py import adaptive_avg_pool2d as adaptive_avg_pool2d
@@ -1233,10 +1238,13 @@ from baracuda_py import unswizzle_scales as unswizzle_scales
 # ops.random
 from baracuda_py import adjust_logits as adjust_logits
 from baracuda_py import beam_step as beam_step
+from baracuda_py import draft_tree as draft_tree
 from baracuda_py import epsilon_mask as epsilon_mask
 from baracuda_py import eta_mask as eta_mask
 from baracuda_py import min_p_mask as min_p_mask
 from baracuda_py import min_p_renorm as min_p_renorm
+from baracuda_py import mirostat_mask as mirostat_mask
+from baracuda_py import repeat_penalties as repeat_penalties
 from baracuda_py import softmax_with_cut_offs as softmax_with_cut_offs
 from baracuda_py import token_logprobs as token_logprobs
 from baracuda_py import top_k_mask as top_k_mask
@@ -1669,6 +1677,8 @@ def lognormal(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: in
     """Draws of the distribution log normal of loc, scale, numbers or arrays."""
 def maxwell(scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, key: Array | None = None, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution maxwell of scale, numbers or arrays."""
+def mirostat_sample(logits: Array, mu: Any, *, tau: Any = 5.0, eta: Scalar = 0.1, seed: Scalar = None, offset: Scalar = 0, key: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """A token of each row of logits [B, V], and the mu [B] of the next step (Mirostat 2, Basu et al. 2021; llama.cpp)."""
 def multinomial(probs: Array, num_samples: int = 1, replacement: bool = False, *, seed: Scalar = None, offset: Scalar = 0, key: Array | None = None, index_element: DType = 'int64', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Ids drawn from weights [V] or rows of them [B, V] (torch.multinomial): [num_samples] or [B, num_samples]."""
 def multinomial_counts(n: int, probs: Array, *, seed: Scalar = None, offset: Scalar = 0, key: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1753,6 +1763,8 @@ def weibull(scale: Array | float = 1.0, concentration: Array | float = 1.0, *, s
     """Draws of the distribution weibull of scale, concentration, numbers or arrays."""
 def weibull_min(scale: Array | float = 1.0, concentration: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, key: Array | None = None, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution weibull of scale, concentration, numbers or arrays."""
+def xtc_mask(logits: Array, threshold: Any = 0.1, probability: Any = 0.5, *, seed: Scalar = None, offset: Scalar = 0, key: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Logits [B, V] where, with `probability`, the top choices are -inf (XTC, p-e-w 2024)."""
 # ops.recurrence
 def gru(input: Array, hx: Array, params: Sequence[Array], *, batch_sizes: Any = None, has_biases: bool = True, num_layers: int = 1, dropout: float = 0.0, train: bool = False, bidirectional: bool = False, batch_first: bool = False, order: str = 'rzn', seed: Scalar = None, offset: Scalar = 0, key: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(output, h) of a GRU of several layers and one or both directions (torch.gru)."""
@@ -1762,6 +1774,11 @@ def rnn_relu(input: Array, hx: Array, params: Sequence[Array], *, batch_sizes: A
     """(output, h) of an Elman network with relu (torch.rnn_relu)."""
 def rnn_tanh(input: Array, hx: Array, params: Sequence[Array], *, batch_sizes: Any = None, has_biases: bool = True, num_layers: int = 1, dropout: float = 0.0, train: bool = False, bidirectional: bool = False, batch_first: bool = False, seed: Scalar = None, offset: Scalar = 0, key: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(output, h) of an Elman network with tanh (torch.rnn_tanh)."""
+# ops.segment
+def neighbor_sample(indptr: Array, indices: Array, seeds: Array, *, nodes: int = ..., edges: int = ..., seeds_count: int = ..., k: int = ..., replace: bool = False, seed: Scalar = None, offset: Scalar = 0, key: Array | None = None, return_edge_ids: bool = False, return_counts: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """k neighbours of each seed of a graph by offsets (torch_sparse.sample_adj, pyg-lib's and GraphSAGE's hop)."""
+def random_walk(indptr: Array, indices: Array, starts: Array, *, nodes: int = ..., edges: int = ..., walks: int = ..., length: int = ..., p: Scalar = 1.0, q: Scalar = 1.0, seed: Scalar = None, offset: Scalar = 0, key: Array | None = None, return_edge_ids: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Walks over a graph by offsets, uniform or node2vec's (torch_cluster.random_walk)."""
 # ops.softmax
 def gumbel_softmax(x: Array, *, axis: int = -1, hard: bool = False, tau: Scalar = 1.0, seed: Scalar = None, offset: Scalar = 0, key: Array | None = None, return_soft: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """softmax((x + Gumbel noise) / tau) along `axis`, or with `hard` its largest element as one-hot (torch.nn.functional.gumbel_softmax; the draws are those of our own stream)."""

@@ -1106,6 +1106,11 @@ from baracuda_py import weight_norm_backward as weight_norm_backward
 # ops.optimizer
 from baracuda_py import adam_step as adam_step
 from baracuda_py import global_norm as global_norm
+# ops.points
+from baracuda_py import ball_query as ball_query
+from baracuda_py import farthest_point_sample as farthest_point_sample
+from baracuda_py import grid_cells as grid_cells
+from baracuda_py import nearest_points as nearest_points
 # ops.pooling
 from baracuda_py import adaptive_avg_pool1d as adaptive_avg_pool1d
 from baracuda_py import adaptive_avg_pool2d as adaptive_avg_pool2d
@@ -1242,6 +1247,7 @@ from baracuda_py import chisquare as chisquare
 from baracuda_py import choice as choice
 from baracuda_py import dirichlet as dirichlet
 from baracuda_py import double_sided_maxwell as double_sided_maxwell
+from baracuda_py import draft_tree as draft_tree
 from baracuda_py import dropout as dropout
 from baracuda_py import dropout1d as dropout1d
 from baracuda_py import dropout2d as dropout2d
@@ -1261,6 +1267,8 @@ from baracuda_py import lognormal as lognormal
 from baracuda_py import maxwell as maxwell
 from baracuda_py import min_p_mask as min_p_mask
 from baracuda_py import min_p_renorm as min_p_renorm
+from baracuda_py import mirostat_mask as mirostat_mask
+from baracuda_py import mirostat_sample as mirostat_sample
 from baracuda_py import multinomial as multinomial
 from baracuda_py import multinomial_counts as multinomial_counts
 from baracuda_py import multivariate_normal as multivariate_normal
@@ -1285,6 +1293,7 @@ from baracuda_py import random_loggamma as random_loggamma
 from baracuda_py import random_logistic as random_logistic
 from baracuda_py import randperm as randperm
 from baracuda_py import rayleigh as rayleigh
+from baracuda_py import repeat_penalties as repeat_penalties
 from baracuda_py import rng_bit_generator as rng_bit_generator
 from baracuda_py import rng_uniform as rng_uniform
 from baracuda_py import rrelu as rrelu
@@ -1311,6 +1320,7 @@ from baracuda_py import verify_tree as verify_tree
 from baracuda_py import wald as wald
 from baracuda_py import weibull as weibull
 from baracuda_py import weibull_min as weibull_min
+from baracuda_py import xtc_mask as xtc_mask
 # ops.recurrence
 from baracuda_py import causal_conv1d as causal_conv1d
 from baracuda_py import causal_conv1d_backward as causal_conv1d_backward
@@ -1526,6 +1536,8 @@ from baracuda_py import gather_scatter_sum as gather_scatter_sum
 from baracuda_py import jagged_to_padded_dense as jagged_to_padded_dense
 from baracuda_py import moe_permute as moe_permute
 from baracuda_py import moe_unpermute as moe_unpermute
+from baracuda_py import neighbor_sample as neighbor_sample
+from baracuda_py import random_walk as random_walk
 from baracuda_py import segment_ids as segment_ids
 from baracuda_py import segment_log_softmax as segment_log_softmax
 from baracuda_py import segment_log_softmax_backward as segment_log_softmax_backward

@@ -1,0 +1,1 @@
+"""Clouds of points: neighbours, samples, cells of a grid."""

@@ -1,0 +1,34 @@
+"""What ops on clouds share: squared distances as the kernels round them, and data of tests and benchmarks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...core import ElementKind
+
+
+def accumulator(element: ElementKind) -> type:
+    """NumPy's float of the element's accumulator."""
+    return np.float64 if element is ElementKind.F64 else np.float32
+
+
+def squared(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Σ_d (x_d - y_d)² of arrays that broadcast, their last axis summed from the first coordinate to the last."""
+    total = np.zeros(np.broadcast_shapes(x.shape, y.shape)[:-1], x.dtype)
+    with np.errstate(all="ignore"):
+        for d in range(x.shape[-1]):
+            step = x[..., d] - y[..., d]
+            total = total + step * step
+    return total
+
+
+def ends(lengths: Any, batch: int, count: int) -> list[int]:
+    """How many points of each cloud count."""
+    return [count] * batch if lengths is None else [min(max(int(n), 0), count) for n in lengths]
+
+
+def random_points(rng: np.random.Generator, desc: Any, shape: tuple[int, ...]) -> Any:
+    """Test data: points of a coarse grid, of which some coincide and many are as far as others."""
+    return np.round(4 * rng.random(shape)) / 4
