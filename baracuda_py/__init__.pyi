@@ -630,12 +630,21 @@ from .ops.loss.cross_entropy_terms import TargetKind as TargetKind
 from .ops.loss.cross_entropy_terms_backward import CrossEntropyTermsBackwardArgs as CrossEntropyTermsBackwardArgs
 from .ops.loss.cross_entropy_terms_backward import CrossEntropyTermsBackwardDescriptor as _CrossEntropyTermsBackwardDescriptor
 from .ops.loss.cross_entropy_terms_backward import CrossEntropyTermsBackwardPlan as CrossEntropyTermsBackwardPlan
+from .ops.loss.ctc_align import CtcAlignArgs as CtcAlignArgs
+from .ops.loss.ctc_align import CtcAlignDescriptor as _CtcAlignDescriptor
+from .ops.loss.ctc_align import CtcAlignPlan as CtcAlignPlan
+from .ops.loss.ctc_collapse import CtcCollapseArgs as CtcCollapseArgs
+from .ops.loss.ctc_collapse import CtcCollapseDescriptor as _CtcCollapseDescriptor
+from .ops.loss.ctc_collapse import CtcCollapsePlan as CtcCollapsePlan
 from .ops.loss.ctc_loss import CtcLossArgs as CtcLossArgs
 from .ops.loss.ctc_loss import CtcLossDescriptor as _CtcLossDescriptor
 from .ops.loss.ctc_loss import CtcLossPlan as CtcLossPlan
 from .ops.loss.ctc_loss_backward import CtcLossBackwardArgs as CtcLossBackwardArgs
 from .ops.loss.ctc_loss_backward import CtcLossBackwardDescriptor as _CtcLossBackwardDescriptor
 from .ops.loss.ctc_loss_backward import CtcLossBackwardPlan as CtcLossBackwardPlan
+from .ops.loss.edit_distance import EditDistanceArgs as EditDistanceArgs
+from .ops.loss.edit_distance import EditDistanceDescriptor as _EditDistanceDescriptor
+from .ops.loss.edit_distance import EditDistancePlan as EditDistancePlan
 from .ops.loss.linear_cross_entropy import LinearCrossEntropyArgs as LinearCrossEntropyArgs
 from .ops.loss.linear_cross_entropy import LinearCrossEntropyPlan as LinearCrossEntropyPlan
 from .ops.loss.linear_cross_entropy_backward import LinearCrossEntropyBackwardArgs as LinearCrossEntropyBackwardArgs
@@ -4767,12 +4776,21 @@ class CrossEntropyTermsBackwardDescriptor(_CrossEntropyTermsBackwardDescriptor):
 class CrossEntropyTermsDescriptor(_CrossEntropyTermsDescriptor):
     """logits (*batch_shape, num_classes); the loss has shape () or, with 'none', batch_shape."""
     def __init__(self, *, kind: TargetKind | str, batch_shape: SupportsIndex | Sequence[SupportsIndex], num_classes: SupportsIndex, ignore_index: SupportsIndex = -100, label_smoothing: SupportsFloat = 0.0, z_loss: SupportsFloat = 0.0, softcap: SupportsFloat = 0.0, logit_scale: SupportsFloat = 1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', element: DType) -> None: ...
+class CtcAlignDescriptor(_CtcAlignDescriptor):
+    """log_probs has shape (input_length, batch, classes); targets (batch, length), or (length,) one after another."""
+    def __init__(self, *, input_length: SupportsIndex, batch: SupportsIndex, classes: SupportsIndex, target_shape: SupportsIndex | Sequence[SupportsIndex], max_target_length: SupportsIndex | None = None, blank: SupportsIndex = 0, index_element: DType = ..., element: DType) -> None: ...
+class CtcCollapseDescriptor(_CtcCollapseDescriptor):
+    """path is [steps, batch]; blank: the class between labels."""
+    def __init__(self, *, steps: SupportsIndex, batch: SupportsIndex, blank: SupportsIndex = 0, element: DType = ...) -> None: ...
 class CtcLossBackwardDescriptor(_CtcLossBackwardDescriptor):
     """As `CtcLossDescriptor`."""
     def __init__(self, *, input_length: SupportsIndex, batch: SupportsIndex, classes: SupportsIndex, target_shape: SupportsIndex | Sequence[SupportsIndex], max_target_length: SupportsIndex | None = None, blank: SupportsIndex = 0, reduction: Literal['none', 'mean', 'sum'] = 'mean', zero_infinity: bool = False, normalized: bool = True, element: DType) -> None: ...
 class CtcLossDescriptor(_CtcLossDescriptor):
     """log_probs has shape (input_length, batch, classes); targets (batch, length), or (length,) one after another."""
     def __init__(self, *, input_length: SupportsIndex, batch: SupportsIndex, classes: SupportsIndex, target_shape: SupportsIndex | Sequence[SupportsIndex], max_target_length: SupportsIndex | None = None, blank: SupportsIndex = 0, reduction: Literal['none', 'mean', 'sum'] = 'mean', zero_infinity: bool = False, normalized: bool = True, element: DType) -> None: ...
+class EditDistanceDescriptor(_EditDistanceDescriptor):
+    """a is [batch_size, a_length], b [batch_size, b_length]."""
+    def __init__(self, *, batch_size: SupportsIndex, a_length: SupportsIndex, b_length: SupportsIndex, element: DType = ...) -> None: ...
 class LinearCrossEntropyDescriptor(_LinearCrossEntropyDescriptor):
     """x is [rows, hidden], weight [num_classes, hidden]; the loss has shape () or, with 'none', (rows,)."""
     def __init__(self, *, rows: SupportsIndex, hidden: SupportsIndex, num_classes: SupportsIndex, ignore_index: SupportsIndex = -100, label_smoothing: SupportsFloat = 0.0, z_loss: SupportsFloat = 0.0, softcap: SupportsFloat = 0.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', class_start: SupportsIndex | None = None, chunk: SupportsIndex = 0, math_precision: Literal['element', 'tf32'] = 'element', logits_element: DType | None = None, element: DType) -> None: ...
@@ -4835,6 +4853,15 @@ def cross_entropy_of_probabilities(logits: Array, probabilities: Array | None, w
     """Cross entropy against probabilities of the classes; see `CrossEntropyTermsPlan`."""
 def cross_entropy_of_probabilities_backward(dloss: Array, logits: Array, probabilities: Array | None, dentropy: Array | None = None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, logit_scale: float = 1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', return_dlogits: bool = True, return_dprobabilities: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of cross_entropy_of_probabilities; see `CrossEntropyTermsBackwardPlan`."""
+def ctc_align(log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array, *, blank: int = 0, max_target_length: int | None = None, return_labels: bool = False, index_element: DType = 'int64', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The likeliest path of classes that spells each target (torchaudio.functional.forced_align, of whole batches)."""
+@overload
+def ctc_collapse(path: A, lengths: Array | None = None, *, steps: int = ..., batch: int = ..., blank: int = 0, return_starts: Literal[False] = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A: ...
+@overload
+def ctc_collapse(path: Array, lengths: Array | None = None, *, steps: int = ..., batch: int = ..., blank: int = 0, return_starts: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Tokens [batch, steps] of paths [steps, batch] of classes, without repetitions and blanks, then -1; counts."""
+def ctc_greedy_decode(log_probs: Array, lengths: Array | None = None, *, blank: int = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The tokens [batch, steps] of the likeliest class of every step, without repetitions and blanks, and their counts."""
 def ctc_loss(log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array, *, blank: int = 0, reduction: Literal['none', 'mean', 'sum'] = 'mean', zero_infinity: bool = False, max_target_length: int | None = None, normalized: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """-log of the probability that log_probs spell the targets (torch.nn.functional.ctc_loss); see `CtcLossPlan`."""
 def ctc_loss_backward(dloss: Array, log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array, log_alpha: Array, nll: Array, *, input_length: int = ..., batch: int = ..., classes: int = ..., target_shape: int | Sequence[int] = ..., max_target_length: int | None = None, blank: int = 0, reduction: Literal['none', 'mean', 'sum'] = 'mean', zero_infinity: bool = False, normalized: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -4845,6 +4872,8 @@ def distillation_loss(student: Array, teacher: Array, *, temperature: float = 1.
     """temperature² KL(softmax(teacher / temperature) ‖ softmax(student / temperature)) of logits (Hinton et al. 2015)."""
 def dpo_loss(chosen: Array, rejected: Array, chosen_reference: Array, rejected_reference: Array, *, beta: float = 0.1, label_smoothing: float = 0.0, kind: str = 'sigmoid', reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Direct preference optimization (Rafailov et al. 2023), of log-probabilities of answers."""
+def edit_distance(a: Array, b: Array, *, a_lengths: Array | None = None, b_lengths: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Levenshtein distances [B] int32 of token sequences a [B, N] and b [B, M], int64 or int32."""
 def gaussian_nll_loss(x: Array, target: Array, var: Array, weight: Array | None = None, *, full: bool = False, eps: float = 1e-06, reduction: Literal['none', 'mean', 'sum', 'batchmean'] = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(log v + (x - target)² / v) / 2, v = max(var, eps), and with `full` log(2 π) / 2 (torch's gaussian_nll_loss)."""
 def gaussian_nll_loss_backward(dloss: Array, x: Array, target: Array, var: Array | None = None, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, eps: float | None = None, variance: float | None = None, full: bool | None = None, return_dx: bool = True, return_dtarget: bool = True, return_dvar: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -5129,7 +5158,7 @@ class FarthestPointSampleDescriptor(_FarthestPointSampleDescriptor):
     """points are [batch_size, point_count, dims]; `samples` of each cloud are chosen."""
     def __init__(self, *, batch_size: SupportsIndex, point_count: SupportsIndex, dims: SupportsIndex, samples: SupportsIndex, index_element: DType = ..., element: DType) -> None: ...
 class NearestPointsDescriptor(_NearestPointsDescriptor):
-    """points are [batch_size, point_count, dims], queries [batch_size, query_count, dims]; the k nearest, at most 128."""
+    """points are [batch_size, point_count, dims], queries [batch_size, query_count, dims]; k up to 128."""
     def __init__(self, *, batch_size: SupportsIndex, point_count: SupportsIndex, query_count: SupportsIndex, dims: SupportsIndex, k: SupportsIndex, index_element: DType = ..., element: DType) -> None: ...
 def ball_query(points: Array, queries: Array | None = None, radius: Scalar = 1.0, k: int = 32, *, lengths: Array | None = None, return_counts: bool = False, index_element: DType = 'int64', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """Indices [B, M, k] of the first k of points [B, N, D] within `radius` of queries [B, M, D], then -1."""
@@ -5553,7 +5582,7 @@ class BeamStepDescriptor(_BeamStepDescriptor):
     """logprobs are [batch_size, beams, vocab_size]; `width` continuations of each item go on, at most 256."""
     def __init__(self, *, batch_size: SupportsIndex, beams: SupportsIndex, vocab_size: SupportsIndex, width: SupportsIndex, index_element: DType = ..., element: DType) -> None: ...
 class DraftTreeDescriptor(_DraftTreeDescriptor):
-    """Of `candidates` drafted tokens of each of batch_size sequences, at most 2048, the best `nodes` - 1, and the root."""
+    """Of `candidates` drafted tokens of each sequence, at most 2048, the best `nodes` - 1, and the root."""
     def __init__(self, *, batch_size: SupportsIndex, candidates: SupportsIndex, nodes: SupportsIndex, index_element: DType = ..., element: DType) -> None: ...
 class DropoutDescriptor(_DropoutDescriptor):
     """x and y have shape `shape`. p: the probability that an element is dropped."""
@@ -6316,11 +6345,11 @@ class GatherScatterDescriptor(_GatherScatterDescriptor):
     """x is [rows, *row_shape], src and weight [tokens], y [num_segments, *row_shape]; see `Segmented` for `by`."""
     def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', kind: GatherScatterKind | str, rows: SupportsIndex, tokens: SupportsIndex, row_shape: SupportsIndex | Sequence[SupportsIndex], padding_idx: SupportsIndex | None = None, by_frequency: bool = False, with_empty: bool = False, element: DType) -> None: ...
 class NeighborSampleDescriptor(_NeighborSampleDescriptor):
-    """A graph of `nodes` and `edges` by offsets (CSR), and up to k neighbours of each of `seeds_count` seeds."""
-    def __init__(self, *, nodes: SupportsIndex, edges: SupportsIndex, seeds_count: SupportsIndex, k: SupportsIndex, replace: bool = False, element: DType = ...) -> None: ...
+    """A graph of offsets - 1 nodes and `edges`, by offsets; up to k neighbours of each of `seeds_count` seeds."""
+    def __init__(self, *, offsets: SupportsIndex, edges: SupportsIndex, seeds_count: SupportsIndex, k: SupportsIndex, replace: bool = False, element: DType = ...) -> None: ...
 class RandomWalkDescriptor(_RandomWalkDescriptor):
-    """A graph of `nodes` and `edges` by offsets (CSR), and `walks` walks of `length` steps."""
-    def __init__(self, *, nodes: SupportsIndex, edges: SupportsIndex, walks: SupportsIndex, length: SupportsIndex, element: DType = ...) -> None: ...
+    """A graph of offsets - 1 nodes and `edges` by offsets (CSR), and `walks` walks of `length` steps."""
+    def __init__(self, *, offsets: SupportsIndex, edges: SupportsIndex, walks: SupportsIndex, length: SupportsIndex, element: DType = ...) -> None: ...
 class SegmentIndexDescriptor(_SegmentIndexDescriptor):
     """Tokens in segments one after the other; see `Segmented` for `by`, offsets where not given."""
     def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'offsets', kind: SegmentIndexKind | str, tokens: SupportsIndex, length: SupportsIndex = 0, absent: SupportsIndex = -1, element: DType = ...) -> None: ...
@@ -6370,14 +6399,14 @@ def moe_permute(x: Array, experts: Array, *, num_experts: int, out: Out = None, 
 def moe_unpermute(y: Array, places: Array, weight: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x[t, ...] = Σ weight[t, k] y[places[t, k], ...]: the experts' results of every token, weighted and added."""
 @overload
-def neighbor_sample(indptr: A, indices: Array, seeds: Array, *, nodes: int = ..., edges: int = ..., seeds_count: int = ..., k: int = ..., replace: bool = False, seed: Scalar = None, offset: Scalar = 0, return_edge_ids: Literal[False] = False, return_counts: Literal[False] = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A: ...
+def neighbor_sample(indptr: A, indices: Array, seeds: Array, *, offsets: int = ..., edges: int = ..., seeds_count: int = ..., k: int = ..., replace: bool = False, seed: Scalar = None, offset: Scalar = 0, return_edge_ids: Literal[False] = False, return_counts: Literal[False] = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A: ...
 @overload
-def neighbor_sample(indptr: Array, indices: Array, seeds: Array, *, nodes: int = ..., edges: int = ..., seeds_count: int = ..., k: int = ..., replace: bool = False, seed: Scalar = None, offset: Scalar = 0, return_edge_ids: bool = False, return_counts: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def neighbor_sample(indptr: Array, indices: Array, seeds: Array, *, offsets: int = ..., edges: int = ..., seeds_count: int = ..., k: int = ..., replace: bool = False, seed: Scalar = None, offset: Scalar = 0, return_edge_ids: bool = False, return_counts: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """k neighbours of each seed of a graph by offsets (torch_sparse.sample_adj, pyg-lib's and GraphSAGE's hop)."""
 @overload
-def random_walk(indptr: A, indices: Array, starts: Array, *, nodes: int = ..., edges: int = ..., walks: int = ..., length: int = ..., p: Scalar = 1.0, q: Scalar = 1.0, seed: Scalar = None, offset: Scalar = 0, return_edge_ids: Literal[False] = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A: ...
+def random_walk(indptr: A, indices: Array, starts: Array, *, offsets: int = ..., edges: int = ..., walks: int = ..., length: int = ..., p: Scalar = 1.0, q: Scalar = 1.0, seed: Scalar = None, offset: Scalar = 0, return_edge_ids: Literal[False] = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A: ...
 @overload
-def random_walk(indptr: Array, indices: Array, starts: Array, *, nodes: int = ..., edges: int = ..., walks: int = ..., length: int = ..., p: Scalar = 1.0, q: Scalar = 1.0, seed: Scalar = None, offset: Scalar = 0, return_edge_ids: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def random_walk(indptr: Array, indices: Array, starts: Array, *, offsets: int = ..., edges: int = ..., walks: int = ..., length: int = ..., p: Scalar = 1.0, q: Scalar = 1.0, seed: Scalar = None, offset: Scalar = 0, return_edge_ids: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """Walks over a graph by offsets, uniform or node2vec's (torch_cluster.random_walk)."""
 def segment_ids(index: Array, *, num_segments: int = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'offsets', tokens: int = ..., length: int = 0, absent: int = -1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """ids: y[t] = the segment of token t. padded: y[s, l] = token l of segment s. spread: y[t] = s · length + l of it."""

@@ -119,7 +119,7 @@ def untyped(name: str) -> Iterator[str]:
     for n, p in shown.items():
         if p.annotation is p.empty and p.kind is not p.VAR_KEYWORD:
             yield f"{name}: {n} has no type"
-        number = n == "q" and name.endswith("_lowrank")  # torch's word for how many
+        number = n == "q" and name.endswith(("_lowrank", "_walk"))  # how many, node2vec's weight
         if n in ("x", "a", "q", "dy", "logits") and not number and "Array" not in p.annotation:
             yield f"{name}: {n} is {p.annotation}"
     common = shown["stream"].annotation, shown["preference"].annotation

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .affine_table import AFFINE
 from .attention import ATTENTION
+from .clouds import CLOUDS
 from .conv_table import CONV
 from .experts import EXPERTS
 from .fourier import FOURIER
@@ -67,6 +68,7 @@ output, loss = bc.adaptive_log_softmax_with_loss(x, target, head, [(down, up)])"
     **LATENT,
     **RECURRENCE,
     **SIGNALS,
+    **CLOUDS,
     **SOUNDS,
     **LINALG_LU,
     **LINALG_FUNCTIONS,

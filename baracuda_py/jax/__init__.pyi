@@ -1003,11 +1003,15 @@ from baracuda_py import cross_entropy_of_classes as cross_entropy_of_classes
 from baracuda_py import cross_entropy_of_classes_backward as cross_entropy_of_classes_backward
 from baracuda_py import cross_entropy_of_probabilities as cross_entropy_of_probabilities
 from baracuda_py import cross_entropy_of_probabilities_backward as cross_entropy_of_probabilities_backward
+from baracuda_py import ctc_align as ctc_align
+from baracuda_py import ctc_collapse as ctc_collapse
+from baracuda_py import ctc_greedy_decode as ctc_greedy_decode
 from baracuda_py import ctc_loss as ctc_loss
 from baracuda_py import ctc_loss_backward as ctc_loss_backward
 from baracuda_py import dice_loss as dice_loss
 from baracuda_py import distillation_loss as distillation_loss
 from baracuda_py import dpo_loss as dpo_loss
+from baracuda_py import edit_distance as edit_distance
 from baracuda_py import gaussian_nll_loss as gaussian_nll_loss
 from baracuda_py import gaussian_nll_loss_backward as gaussian_nll_loss_backward
 from baracuda_py import generalized_jsd_loss as generalized_jsd_loss
@@ -1775,9 +1779,9 @@ def rnn_relu(input: Array, hx: Array, params: Sequence[Array], *, batch_sizes: A
 def rnn_tanh(input: Array, hx: Array, params: Sequence[Array], *, batch_sizes: Any = None, has_biases: bool = True, num_layers: int = 1, dropout: float = 0.0, train: bool = False, bidirectional: bool = False, batch_first: bool = False, seed: Scalar = None, offset: Scalar = 0, key: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(output, h) of an Elman network with tanh (torch.rnn_tanh)."""
 # ops.segment
-def neighbor_sample(indptr: Array, indices: Array, seeds: Array, *, nodes: int = ..., edges: int = ..., seeds_count: int = ..., k: int = ..., replace: bool = False, seed: Scalar = None, offset: Scalar = 0, key: Array | None = None, return_edge_ids: bool = False, return_counts: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def neighbor_sample(indptr: Array, indices: Array, seeds: Array, *, offsets: int = ..., edges: int = ..., seeds_count: int = ..., k: int = ..., replace: bool = False, seed: Scalar = None, offset: Scalar = 0, key: Array | None = None, return_edge_ids: bool = False, return_counts: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """k neighbours of each seed of a graph by offsets (torch_sparse.sample_adj, pyg-lib's and GraphSAGE's hop)."""
-def random_walk(indptr: Array, indices: Array, starts: Array, *, nodes: int = ..., edges: int = ..., walks: int = ..., length: int = ..., p: Scalar = 1.0, q: Scalar = 1.0, seed: Scalar = None, offset: Scalar = 0, key: Array | None = None, return_edge_ids: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def random_walk(indptr: Array, indices: Array, starts: Array, *, offsets: int = ..., edges: int = ..., walks: int = ..., length: int = ..., p: Scalar = 1.0, q: Scalar = 1.0, seed: Scalar = None, offset: Scalar = 0, key: Array | None = None, return_edge_ids: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """Walks over a graph by offsets, uniform or node2vec's (torch_cluster.random_walk)."""
 # ops.softmax
 def gumbel_softmax(x: Array, *, axis: int = -1, hard: bool = False, tau: Scalar = 1.0, seed: Scalar = None, offset: Scalar = 0, key: Array | None = None, return_soft: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:

@@ -996,11 +996,15 @@ from baracuda_py import cross_entropy_of_classes as cross_entropy_of_classes
 from baracuda_py import cross_entropy_of_classes_backward as cross_entropy_of_classes_backward
 from baracuda_py import cross_entropy_of_probabilities as cross_entropy_of_probabilities
 from baracuda_py import cross_entropy_of_probabilities_backward as cross_entropy_of_probabilities_backward
+from baracuda_py import ctc_align as ctc_align
+from baracuda_py import ctc_collapse as ctc_collapse
+from baracuda_py import ctc_greedy_decode as ctc_greedy_decode
 from baracuda_py import ctc_loss as ctc_loss
 from baracuda_py import ctc_loss_backward as ctc_loss_backward
 from baracuda_py import dice_loss as dice_loss
 from baracuda_py import distillation_loss as distillation_loss
 from baracuda_py import dpo_loss as dpo_loss
+from baracuda_py import edit_distance as edit_distance
 from baracuda_py import gaussian_nll_loss as gaussian_nll_loss
 from baracuda_py import gaussian_nll_loss_backward as gaussian_nll_loss_backward
 from baracuda_py import generalized_jsd_loss as generalized_jsd_loss

@@ -12,6 +12,7 @@ import baracuda_py as bc
 from baracuda_py.core import ElementKind
 from baracuda_py.ops.random.distributions import RandomKind
 from tests.interop.hand_affine import AFFINE
+from tests.interop.hand_clouds import CLOUDS
 from tests.interop.hand_convolutions import CONVOLUTIONS
 from tests.interop.hand_experts import EXPERTS
 from tests.interop.hand_images import IMAGES
@@ -207,6 +208,7 @@ GIVEN: dict[str, Callable[[], Call]] = {
     **AFFINE,
     **CONVOLUTIONS,
     **SIGNALS,
+    **CLOUDS,
     **SOUNDS,
     **RECURRENCE,
     **_OF_INDICES,

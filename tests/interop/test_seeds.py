@@ -16,6 +16,7 @@ from baracuda_py.nn import functional as bf  # noqa: E402
 
 X = torch.linspace(-2.0, 2.0, 256).reshape(1, 2, 16, 8)
 WEIGHTS = torch.full((64,), 1 / 64)
+GRAPH = torch.arange(9) * 8, torch.arange(64) % 8  # eight nodes, each with an edge to each
 PROBS = torch.full((2, 3, 8), 1 / 8)
 ENDS = torch.tensor([0, 1, 2], dtype=torch.int32)
 IDS = torch.tensor([[1, 2], [3, 4]], dtype=torch.int32)
@@ -67,10 +68,13 @@ CALLS: dict[str, Any] = {
     "orthogonal": lambda f, a: f(8, like=a(X)),
     "permutation": lambda f, a: f(a(WEIGHTS.cumsum(0))),
     "quantize": lambda f, a: f(a(X), 0.3, stochastic=True),
+    "mirostat_sample": lambda f, a: f(a(torch.zeros(64, 64)), a(torch.full((64,), 9.0))),
+    "neighbor_sample": lambda f, a: f(a(GRAPH[0]), a(GRAPH[1]), a(torch.zeros(64, dtype=torch.int64)), k=4),
     "randint": lambda f, a: f(1000, shape=(64,), like=a(X)),
     "randint_like": lambda f, a: f(a(X), 1000),
     "random_beta": lambda f, a: f(2.0, 3.0, shape=(64,), like=a(X)),
     "random_f": lambda f, a: f(2.0, 3.0, shape=(64,), like=a(X)),
+    "random_walk": lambda f, a: f(a(GRAPH[0]), a(GRAPH[1]), a(torch.zeros(64, dtype=torch.int64)), length=9),
     "randperm": lambda f, a: f(64, like=a(X)),
     "rng_uniform": lambda f, a: f(0.0, 1.0, shape=(64,), like=a(X)),
     "rrelu": lambda f, a: f(a(X), training=True),
@@ -82,6 +86,7 @@ CALLS: dict[str, Any] = {
     "verify_tree": lambda f, a: f(
         a(IDS), a(torch.tensor([[-1, 0]] * 2, dtype=torch.int32)), a(PROBS[:, :2]), index_element="int32"
     ),
+    "xtc_mask": lambda f, a: f(a(torch.arange(64.0).expand(64, 64) / 16), 0.05),
 }  # fmt: skip
 BACKWARD = {"dropout_backward", "flash_sdpa_backward", "flash_sdpa_varlen_backward", "rrelu_backward", "sdpa_backward"}
 

@@ -30,6 +30,19 @@ THREADS = 256
 _ROWS = 40 << 10  # bytes of two rows that stay in shared memory
 
 
+def check_targets(desc: Any) -> None:
+    """Raise where the blank is no class, or targets are not of the batch."""
+    if not 0 <= desc.blank < desc.classes:
+        raise InvalidProblemError(f"blank must be in [0, {desc.classes - 1}], got {desc.blank}")
+    if desc.max_target_length >= 2**30:
+        raise InvalidProblemError(f"max_target_length must be below 2^30, got {desc.max_target_length}")
+    padded = len(desc.target_shape) == 2
+    if len(desc.target_shape) not in (1, 2) or (padded and desc.target_shape[0] != desc.batch):
+        raise InvalidProblemError(
+            f"targets must have shape ({desc.batch}, length) or (length,), got {desc.target_shape}"
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class CtcLossDescriptor(Descriptor):
     """log_probs has shape (input_length, batch, classes); targets (batch, length), or (length,) one after another.
@@ -52,15 +65,7 @@ class CtcLossDescriptor(Descriptor):
     element: ElementKind = element()
 
     def validate(self) -> None:
-        if not 0 <= self.blank < self.classes:
-            raise InvalidProblemError(f"blank must be in [0, {self.classes - 1}], got {self.blank}")
-        if self.max_target_length >= 2**30:
-            raise InvalidProblemError(f"max_target_length must be below 2^30, got {self.max_target_length}")
-        padded = len(self.target_shape) == 2
-        if len(self.target_shape) not in (1, 2) or (padded and self.target_shape[0] != self.batch):
-            raise InvalidProblemError(
-                f"targets must have shape ({self.batch}, length) or (length,), got {self.target_shape}"
-            )
+        check_targets(self)
 
     @property
     def states(self) -> int:
@@ -159,8 +164,8 @@ PARAMS = Params(
 SUM = reduce_params("CtcSumParams", ("shares",), divisor="f64", divided="i32")
 
 
-def constants(p: Problem) -> dict[str, Any]:
-    """What every kernel is told of the problem."""
+def ctc_constants(p: Problem) -> dict[str, Any]:
+    """What every kernel is told of the sequences."""
     desc = p.desc
     padded = len(desc.target_shape) == 2
     wide = {f"wide_{n}": int(v.element is ElementKind.I64) for n, v in
@@ -170,8 +175,15 @@ def constants(p: Problem) -> dict[str, Any]:
         "target_step": list(p.targets.strides) if padded else [0, p.targets.strides[0]], "padded": int(padded),
         "classes": desc.classes, "total": desc.target_shape[-1], "states": desc.states, "blank": desc.blank,
         "most": min(desc.max_target_length, desc.target_shape[-1]), "input_step": p.input_lengths.strides[0],
-        "length_step": p.target_lengths.strides[0], "nll_step": 0 if p.nll is None else p.nll.strides[0],
-        "zero_infinity": int(desc.zero_infinity), "by_length": int(desc.reduction == "mean"),
+        "length_step": p.target_lengths.strides[0],
+    }  # fmt: skip
+
+
+def constants(p: Problem) -> dict[str, Any]:
+    """What the kernels of the loss are told of the problem."""
+    return {
+        **ctc_constants(p), "nll_step": 0 if p.nll is None else p.nll.strides[0],
+        "zero_infinity": int(p.desc.zero_infinity), "by_length": int(p.desc.reduction == "mean"),
     }  # fmt: skip
 
 

@@ -134,9 +134,9 @@ def ball_query(
 ) -> Any:  # fmt: skip
     """Indices [B, M, k] of the first k of points [B, N, D] within `radius` of queries [B, M, D], then -1.
 
-    queries: by default the points themselves. radius is a number or a 0-d device array; lengths: [B], int64 or int32, of
-    which clouds are the first points. return_counts: also how many were found, [B, M] int32. As PyTorch3D's ball_query
-    and torch_cluster.radius, always in the order of indices. See `BallQueryPlan`.
+    queries: by default the points themselves. radius is a number or a 0-d device array; lengths: [B], int64 or int32,
+    of which clouds are the first points. return_counts: also how many were found, [B, M] int32. As PyTorch3D's
+    ball_query and torch_cluster.radius, always in the order of indices. See `BallQueryPlan`.
     """
     return _ball(
         points, points if queries is None else queries, lengths=lengths, radius=radius, k=k,

@@ -9,7 +9,7 @@ import numpy as np
 from ...core import ElementKind
 
 
-def accumulator(element: ElementKind) -> type:
+def accumulator(element: ElementKind) -> Any:
     """NumPy's float of the element's accumulator."""
     return np.float64 if element is ElementKind.F64 else np.float32
 

@@ -110,7 +110,7 @@ def _block(p: Problem) -> Geometry | str:
 
 
 class FarthestPointSamplePlan(Plan):
-    """index [B, samples]: the first is the start, each other one the point farthest from its nearest among those before.
+    """index [B, samples]: the start, then each time the point farthest from its nearest among those before.
 
     Of equally far ones the lowest index is taken, so that past the last distinct point it repeats the lowest of those
     left at distance 0. A start outside the cloud is point 0. A point with a NaN coordinate comes after all others. A

@@ -30,7 +30,7 @@ def _formula(dims: int) -> Any:
 
 def _each(name: str, value: Any, dims: int) -> list[float]:
     """A number for all axes, or one for each."""
-    many = list(value) if isinstance(value, Sequence) or hasattr(value, "tolist") and shape_of(value, name) else None
+    many = list(value) if isinstance(value, Sequence) or (hasattr(value, "tolist") and shape_of(value, name)) else None
     found = [float(v) for v in (many if many is not None else [value] * dims)]
     if len(found) != dims or not all(-inf < v < inf for v in found):
         raise InvalidProblemError(f"{name} must be a finite number or {dims} of them, got {value}")

@@ -27,7 +27,7 @@ I32, I64 = ElementKind.I32, ElementKind.I64
 
 @dataclass(frozen=True, kw_only=True)
 class NearestPointsDescriptor(Descriptor):
-    """points are [batch_size, point_count, dims], queries [batch_size, query_count, dims]; the k nearest, at most 128."""
+    """points are [batch_size, point_count, dims], queries [batch_size, query_count, dims]; k up to 128."""
 
     batch_size: int = extent()
     point_count: int = extent()

@@ -22,7 +22,7 @@ MOST, THREADS = 2048, 512
 
 @dataclass(frozen=True, kw_only=True)
 class DraftTreeDescriptor(Descriptor):
-    """Of `candidates` drafted tokens of each of batch_size sequences, at most 2048, the best `nodes` - 1, and the root."""
+    """Of `candidates` drafted tokens of each sequence, at most 2048, the best `nodes` - 1, and the root."""
 
     batch_size: int = extent()
     candidates: int = extent()
@@ -117,10 +117,10 @@ def _geometry(p: Problem) -> Geometry:
 class DraftTreePlan(Plan):
     """The best nodes - 1 of drafted candidates below a root, in their order, and how they hang together.
 
-    A candidate counts with the least score on its path from the root, so that a node's parent is there whenever the node
-    is; of equal ones the first comes first, and NaN counts as -inf. ids [B, n]: the root's token, then those of the
-    nodes, a parent before its children; node_parents: places of parents, -1 of the root; depths: 0 of the root; picked
-    [B, n - 1]: places among the candidates; mask [B, n, n]: whether a node is on another's path, or is it.
+    A candidate counts with the least score on its path from the root, so that a node's parent is there whenever the
+    node is; of equal ones the first comes first, and NaN counts as -inf. ids [B, n]: the root's token, then the nodes',
+    a parent before its children; node_parents: places of parents, -1 of the root; depths: 0 of the root; picked
+    [B, n - 1]: places among candidates; mask [B, n, n]: whether a node is on another's path, or is it.
     """
 
     op = "random.draft_tree"
@@ -155,8 +155,8 @@ draft_tree = functional(
     DraftTreePlan, "draft_tree", returns=("ids", "node_parents", "depths", "picked", "mask"),
     doc="""The best nodes of a tree of drafted tokens, for one pass that verifies them (EAGLE-2's dynamic draft tree).
 
-    root_ids [B]: the last token that stands; draft_ids, parents, scores [B, N]: drafted tokens, their parents among them
-    (-1: the root), and the logarithms of their paths' probabilities. Returns ids, node_parents and depths [B, nodes],
+    root_ids [B]: the last token that stands; draft_ids, parents, scores [B, N]: drafted tokens, their parents among
+    them (-1: the root), and the logarithms of their paths' probabilities. Returns ids, node_parents, depths [B, nodes],
     picked [B, nodes - 1] and mask [B, nodes, nodes]; see `DraftTreePlan`. `mask.reshape(B * nodes, nodes)` is the
     tree_mask of `batch_paged_extend`, depths are positions after the root's, and `verify_tree(ids, node_parents, …)`
     accepts.

@@ -198,8 +198,8 @@ def repeat_penalties(
     lengths: [B], of which histories are the first tokens (default: all L); breakers: [K], tokens at which a repetition
     ends. ngram: no n-gram of so many tokens comes twice (0: any may; transformers' no_repeat_ngram_size); multiplier,
     base, allowed_length: DRY's, a token that would make a repetition of n > allowed_length tokens longer has
-    multiplier base^(n - allowed_length) less, n up to `longest`. These four are numbers, 0-d device arrays or arrays [B]
-    (float32; of ngram and allowed_length int64 or int32). See `RepeatPenaltiesPlan`. In place by out=logits.
+    multiplier base^(n - allowed_length) less, n up to `longest`. These four are numbers, 0-d device arrays or arrays
+    [B] (float32; of ngram and allowed_length int64 or int32). See `RepeatPenaltiesPlan`. In place by out=logits.
     """
     given = {"ngram": ngram, "multiplier": multiplier, "base": base, "allowed_length": allowed_length}
     return _repeats(

@@ -67,8 +67,8 @@ def xtc_mask(
 
     Top choices are tokens of at least `threshold` probability but the least likely of these, and all that are as likely
     as it, so a row keeps one of them. Each row draws once, uniformly, number b of the stream (seed, offset). threshold
-    and probability are numbers, 0-d device arrays or arrays [B] of float32. In place by out=logits. The gradient is that
-    of the kept logits.
+    and probability are numbers, 0-d device arrays or arrays [B] of float32. In place by out=logits. The gradient is
+    that of the kept logits.
     """
     options = {"stream": stream, "preference": preference}
     if seed is None:
@@ -83,9 +83,7 @@ def xtc_mask(
 
 
 @entry(SamplingPlan)
-def mirostat_mask(
-    logits: Array, mu: Any, *, out: Any = None, stream: Any = None, preference: Any = None
-) -> Any:
+def mirostat_mask(logits: Array, mu: Any, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """Logits [B, V], -inf where the surprise -log₂ p is above mu; the most likely stay (Mirostat 2, Basu et al. 2021).
 
     mu is a number, a 0-d device array or an array [B] of float32. In place by out=logits.

@@ -27,9 +27,9 @@ I32, I64 = ElementKind.I32, ElementKind.I64
 
 @dataclass(frozen=True, kw_only=True)
 class NeighborSampleDescriptor(Descriptor):
-    """A graph of `nodes` and `edges` by offsets (CSR), and up to k neighbours of each of `seeds_count` seeds."""
+    """A graph of offsets - 1 nodes and `edges`, by offsets; up to k neighbours of each of `seeds_count` seeds."""
 
-    nodes: int = extent()
+    offsets: int = extent(minimum=1)
     edges: int = extent()
     seeds_count: int = extent()
     k: int = extent(minimum=1)
@@ -37,9 +37,9 @@ class NeighborSampleDescriptor(Descriptor):
     element: ElementKind = element(INDICES, I64)
 
     @property
-    def offsets(self) -> int:
-        """Offsets of rows: one more than nodes."""
-        return self.nodes + 1
+    def nodes(self) -> int:
+        """One less than offsets."""
+        return self.offsets - 1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -139,7 +139,7 @@ class NeighborSamplePlan(Plan):
         ),
     )  # fmt: skip
     benchmarks = (
-        Benchmark("10 of 32 edges of 1M seeds", nodes=1 << 20, edges=1 << 25, seeds_count=1 << 20, k=10,
+        Benchmark("10 of 32 edges of 1M seeds", offsets=(1 << 20) + 1, edges=1 << 25, seeds_count=1 << 20, k=10,
                   make=lambda torch, desc: bench_graph(torch, desc) | {
                       "seeds": torch.randint(0, desc.nodes, (desc.seeds_count,))}, peers=()),
     )  # fmt: skip
@@ -147,7 +147,7 @@ class NeighborSamplePlan(Plan):
     @staticmethod
     def case(draw: Any) -> NeighborSampleDescriptor:
         return NeighborSampleDescriptor(
-            nodes=draw.sizes(0, 1, 3, 20), edges=draw.sizes(0, 1, 9, 90), seeds_count=draw.sizes(0, 1, 7, 150),
+            offsets=1 + draw.sizes(0, 1, 3, 20), edges=draw.sizes(0, 1, 9, 90), seeds_count=draw.sizes(0, 1, 7, 150),
             k=draw.choice((1, 3, 8)), replace=draw.flag(), element=draw.element,
         )  # fmt: skip
 

@@ -26,18 +26,18 @@ THREADS, TRIES = 128, 32
 
 @dataclass(frozen=True, kw_only=True)
 class RandomWalkDescriptor(Descriptor):
-    """A graph of `nodes` and `edges` by offsets (CSR), and `walks` walks of `length` steps."""
+    """A graph of offsets - 1 nodes and `edges` by offsets (CSR), and `walks` walks of `length` steps."""
 
-    nodes: int = extent()
+    offsets: int = extent(minimum=1)
     edges: int = extent()
     walks: int = extent()
     length: int = extent()
     element: ElementKind = element(INDICES, ElementKind.I64)
 
     @property
-    def offsets(self) -> int:
-        """Offsets of rows: one more than nodes."""
-        return self.nodes + 1
+    def nodes(self) -> int:
+        """One less than offsets."""
+        return self.offsets - 1
 
     @property
     def places(self) -> int:
@@ -69,43 +69,36 @@ def reference(
     edge_ids = np.full((desc.walks, desc.length), -1, np.int64)
     back, away = 1.0 / float(p), 1.0 / float(q)
 
-    def edges(node: int) -> tuple[int, int]:
-        return row_of(indptr, node, desc.nodes, desc.edges)
+    def ends(node: int) -> Any:
+        return indices[slice(*row_of(indptr, node, desc.nodes, desc.edges))]
 
     for w in range(desc.walks):
         node, before = int(starts[w]), None
         path[w, 0] = node
         for t in range(desc.length):
-            begin, end = edges(node)
+            begin, end = row_of(indptr, node, desc.nodes, desc.edges)
             if end > begin:
+                to, weights = ends(node), np.ones(end - begin)
+                if before is not None:
+                    weights = np.where(to == before, back, np.where(np.isin(to, ends(before)), 1.0, away))
                 draw = Tries(seed, offset, np.array([w * desc.length + t]))
-                of_before = set() if before is None else set(indices[slice(*edges(before))].tolist())
-
-                def weight(edge: int, before: Any = before, known: set[int] = of_before) -> float:
-                    to = int(indices[edge])
-                    return 1.0 if before is None or (to != before and to in known) else back if to == before else away
-
-                edge_ids[w, t] = edge = _chosen(draw, begin, end, weight, max(1.0, back, away))
-                before, node = node, int(indices[edge])
+                edge_ids[w, t] = begin + _chosen(draw, weights, max(1.0, back, away))
+                before, node = node, int(indices[edge_ids[w, t]])
             path[w, t + 1] = node
     return {"path": path, "edge_ids": edge_ids}
 
 
-def _chosen(draw: Tries, begin: int, end: int, weight: Any, most: float) -> int:
-    """An edge by its weight: by tries, and where none is taken by the sums of all weights."""
+def _chosen(draw: Tries, weights: Any, most: float) -> int:
+    """A place by its weight: by tries, and where none is taken by the sums of all weights, from the first on."""
     u = 0.0
     for j in range(TRIES):
         low, high, third, fourth = (int(word) for word in draw.block(j)[0])
-        edge = begin + ((high << 32 | low) * (end - begin) >> 64)
+        place = (high << 32 | low) * len(weights) >> 64
         u = ((fourth << 32 | third) >> 11) * 2.0**-53
-        if u * most < weight(edge):
-            return edge
-    aim, total = u * sum(weight(edge) for edge in range(begin, end)), 0.0
-    for edge in range(begin, end):
-        total += weight(edge)
-        if total > aim:
-            return edge
-    return end - 1
+        if u * most < weights[place]:
+            return place
+    sums = np.cumsum(weights)
+    return min(int(np.searchsorted(sums, u * sums[-1], side="right")), len(weights) - 1)
 
 
 PARAMS = Params(
@@ -134,10 +127,10 @@ def _geometry(p: Problem) -> Geometry | str:
 class RandomWalkPlan(Plan):
     """path [W, L + 1]: the start, then the node after each step; edge_ids [W, L]: the steps' places in indices, or -1.
 
-    A step takes an edge of the node it is at. The first is uniform; of later ones an edge back to the node before weighs
-    1 / p, one to a neighbour of that node 1, any other 1 / q (node2vec, Grover and Leskovec 2016), by up to 32 tries and
-    then by the sums of all weights. Without edges a walk stays. Step t of walk w draws blocks of its own of the Philox
-    stream, those of element w L + t.
+    A step takes an edge of the node it is at. The first is uniform; of later ones an edge back to the node before
+    weighs 1 / p, one to a neighbour of that node 1, any other 1 / q (node2vec, Grover and Leskovec 2016), by up to 32
+    tries and then by the sums of all weights. Without edges a walk stays. Step t of walk w draws blocks of its own of
+    the Philox stream, those of element w L + t.
     """
 
     op = "segment.random_walk"
@@ -152,15 +145,15 @@ class RandomWalkPlan(Plan):
         ),
     )  # fmt: skip
     benchmarks = (
-        Benchmark("20 steps of 1M walks, 32 edges a node", nodes=1 << 20, edges=1 << 25, walks=1 << 20, length=20,
-                  make=lambda torch, desc: bench_graph(torch, desc) | {
+        Benchmark("20 steps of 1M walks, 32 edges a node", offsets=(1 << 20) + 1, edges=1 << 25, walks=1 << 20,
+                  length=20, make=lambda torch, desc: bench_graph(torch, desc) | {
                       "starts": torch.arange(desc.walks), "p": 1.0, "q": 1.0}, peers=()),
     )  # fmt: skip
 
     @staticmethod
     def case(draw: Any) -> RandomWalkDescriptor:
         return RandomWalkDescriptor(
-            nodes=draw.sizes(0, 1, 3, 20), edges=draw.sizes(0, 1, 9, 90), walks=draw.sizes(0, 1, 7, 150),
+            offsets=1 + draw.sizes(0, 1, 3, 20), edges=draw.sizes(0, 1, 9, 90), walks=draw.sizes(0, 1, 7, 150),
             length=draw.integer(0, 6), element=draw.element,
         )  # fmt: skip
 
