@@ -5162,6 +5162,8 @@ class NearestPointsDescriptor(_NearestPointsDescriptor):
     def __init__(self, *, batch_size: SupportsIndex, point_count: SupportsIndex, query_count: SupportsIndex, dims: SupportsIndex, k: SupportsIndex, index_element: DType = ..., element: DType) -> None: ...
 def ball_query(points: Array, queries: Array | None = None, radius: Scalar = 1.0, k: int = 32, *, lengths: Array | None = None, return_counts: bool = False, index_element: DType = 'int64', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """Indices [B, M, k] of the first k of points [B, N, D] within `radius` of queries [B, M, D], then -1."""
+def chamfer_distance(x: Array, y: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Mean squared distances of x [B, N, D] to the nearest of y [B, M, D], and of y to x's, added: [B]."""
 def farthest_point_sample(points: Array, samples: int, *, start: Scalar = 0, lengths: Array | None = None, index_element: DType = 'int64', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Indices [B, samples] of points [B, N, D], each the farthest from those before it (PointNet++; torch_cluster.fps)."""
 def grid_cells(points: Array, size: Any, low: Any, high: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -5756,6 +5758,8 @@ def standard_t(df: Array | float, loc: Array | float = 0.0, scale: Array | float
     """Draws of the distribution student t of df, loc, scale, numbers or arrays."""
 def stochastic_cast(x: Array, to_element: DType, *, seed: Scalar = None, offset: Scalar = 0, saturate: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x as float16, bfloat16, float8_e4m3fn or float8_e5m2, its mean kept by random rounding."""
+def stochastic_depth(x: Array, p: float = 0.5, mode: str = 'row', *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Dropout of whole samples of x [batch, …] (Huang et al. 2016; torchvision's stochastic_depth, timm's DropPath)."""
 def student_t(df: Array | float, loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution student t of df, loc, scale, numbers or arrays."""
 def token_logprobs(logits: Array, tokens: Array, *, top_n: int = 0, temperature: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

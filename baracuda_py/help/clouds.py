@@ -10,6 +10,7 @@ _LOGITS = f"{_RNG}logits = rng.standard_normal((2, 40), dtype=np.float32)\n"
 
 CLOUDS: dict[str, str] = {
     "ball_query": f"{_POINTS}index = bc.ball_query(points, points[:, :10], 0.2, 8)",
+    "chamfer_distance": f"{_POINTS}y = bc.chamfer_distance(points, points[:, :10])",
     "ctc_align": f"""{_LOG_PROBS}targets = np.array([[1, 2, 2], [3, 4, 0]])
 path, score = bc.ctc_align(log_probs, targets, np.array([12, 10]), np.array([3, 2]))""",
     "ctc_collapse": f"{_LOG_PROBS}tokens, counts = bc.ctc_collapse(log_probs.argmax(-1))",
@@ -31,5 +32,6 @@ ids, mu = bc.mirostat_sample(logits, mu, tau=5.0, seed=7)""",
     "random_walk": f"{_GRAPH}path = bc.random_walk(indptr, indices, np.array([0, 1, 2]), length=5, seed=7)",
     "repeat_penalties": f"""{_LOGITS}history = rng.integers(0, 40, (2, 100))
 y = bc.repeat_penalties(logits, history, ngram=4, multiplier=0.8)""",
+    "stochastic_depth": f"{_LOGITS}y = bc.stochastic_depth(logits, 0.25, seed=7)",
     "xtc_mask": f"{_LOGITS}y = bc.xtc_mask(logits, 0.1, 0.5, seed=7)",
 }

@@ -1117,6 +1117,7 @@ from baracuda_py import adam_step as adam_step
 from baracuda_py import global_norm as global_norm
 # ops.points
 from baracuda_py import ball_query as ball_query
+from baracuda_py import chamfer_distance as chamfer_distance
 from baracuda_py import farthest_point_sample as farthest_point_sample
 from baracuda_py import grid_cells as grid_cells
 from baracuda_py import nearest_points as nearest_points
@@ -1747,6 +1748,8 @@ def standard_t(df: Array | float, loc: Array | float = 0.0, scale: Array | float
     """Draws of the distribution student t of df, loc, scale, numbers or arrays."""
 def stochastic_cast(x: Array, to_element: DType, *, seed: Scalar = None, offset: Scalar = 0, key: Array | None = None, saturate: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x as float16, bfloat16, float8_e4m3fn or float8_e5m2, its mean kept by random rounding."""
+def stochastic_depth(x: Array, p: float = 0.5, mode: str = 'row', *, seed: Scalar = None, offset: Scalar = 0, key: Array | None = None, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Dropout of whole samples of x [batch, …] (Huang et al. 2016; torchvision's stochastic_depth, timm's DropPath)."""
 def student_t(df: Array | float, loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, key: Array | None = None, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution student t of df, loc, scale, numbers or arrays."""
 def triangular(left: Array | float = 0.0, mode: Array | float = 0.5, right: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, key: Array | None = None, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -1112,6 +1112,7 @@ from baracuda_py import adam_step as adam_step
 from baracuda_py import global_norm as global_norm
 # ops.points
 from baracuda_py import ball_query as ball_query
+from baracuda_py import chamfer_distance as chamfer_distance
 from baracuda_py import farthest_point_sample as farthest_point_sample
 from baracuda_py import grid_cells as grid_cells
 from baracuda_py import nearest_points as nearest_points
@@ -1307,6 +1308,7 @@ from baracuda_py import shuffle as shuffle
 from baracuda_py import softmax_with_cut_offs as softmax_with_cut_offs
 from baracuda_py import standard_t as standard_t
 from baracuda_py import stochastic_cast as stochastic_cast
+from baracuda_py import stochastic_depth as stochastic_depth
 from baracuda_py import student_t as student_t
 from baracuda_py import token_logprobs as token_logprobs
 from baracuda_py import top_k_mask as top_k_mask

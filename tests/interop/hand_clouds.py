@@ -17,6 +17,7 @@ _TEXT = np.array([[1, 2, 1, 2], [3, 0, 3, 1]])
 
 CLOUDS: dict[str, Callable[[], tuple[list[Any], dict[str, Any]]]] = {
     "ball_query": lambda: ([_x(2, 9, 3), _x(2, 4, 3, seed=1), 0.5, 3], {}),
+    "chamfer_distance": lambda: ([_x(2, 9, 3), _x(2, 4, 3, seed=1)], {}),
     "ctc_align": lambda: ([np.log(_x(6, 2, 4)), np.array([[1, 2], [3, 0]]), np.array([6, 5]), np.array([2, 1])], {}),
     "ctc_collapse": lambda: ([np.array([[1, 0], [1, 2], [0, 2], [1, 1]])], {}),
     "ctc_greedy_decode": lambda: ([_x(6, 2, 4), np.array([6, 3])], {}),
@@ -33,5 +34,6 @@ CLOUDS: dict[str, Callable[[], tuple[list[Any], dict[str, Any]]]] = {
     "neighbor_sample": lambda: ([_INDPTR, _INDICES, np.array([2, 0])], {"k": 2, "seed": 3}),
     "random_walk": lambda: ([_INDPTR, _INDICES, np.array([2, 0])], {"length": 3, "seed": 3}),
     "repeat_penalties": lambda: ([_x(2, 6), _TEXT], {"ngram": 2, "multiplier": 0.5}),
+    "stochastic_depth": lambda: ([_x(4, 6), 0.5], {"seed": 3}),
     "xtc_mask": lambda: ([_x(2, 6), 0.1, 1.0], {"seed": 3}),
 }

@@ -82,6 +82,7 @@ CALLS: dict[str, Any] = {
     "sdpa": lambda f, a: f(a(X), a(X), a(X), dropout_p=0.5),
     "shuffle": lambda f, a: f(a(WEIGHTS.cumsum(0))),
     "stochastic_cast": lambda f, a: f(a(X), "bfloat16"),
+    "stochastic_depth": lambda f, a: f(a(torch.ones(64, 2))),
     "verify_chain": lambda f, a: f(a(IDS), a(PROBS[:, :2]), a(PROBS), index_element="int32"),
     "verify_tree": lambda f, a: f(
         a(IDS), a(torch.tensor([[-1, 0]] * 2, dtype=torch.int32)), a(PROBS[:, :2]), index_element="int32"

@@ -314,3 +314,20 @@ def feature_alpha_dropout(
     """`alpha_dropout` of whole channels of x [batch, channel, …] (torch.nn.functional.feature_alpha_dropout)."""
     rest = {"out": out, "stream": stream, "preference": preference}
     return _call(x, p, _channels(x, "feature_alpha_dropout"), True, training, seed, offset, return_mask, rest)
+
+
+@entry(DropoutPlan, alpha=False)
+def stochastic_depth(
+    x: Array, p: float = 0.5, mode: str = "row", *, seed: Scalar = None, offset: Scalar = 0, training: bool = True,
+    return_mask: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
+) -> Any:  # fmt: skip
+    """Dropout of whole samples of x [batch, …] (Huang et al. 2016; torchvision's stochastic_depth, timm's DropPath).
+
+    mode "row": each sample draws for itself; "batch": all or none. Keywords as of `dropout`.
+    """
+    if mode not in ("row", "batch"):
+        raise InvalidProblemError(f"mode must be 'row' or 'batch', got {mode!r}")
+    if not read(x, "x").shape:
+        raise InvalidProblemError("stochastic_depth needs x of shape [batch, …], got ()")
+    rest = {"out": out, "stream": stream, "preference": preference}
+    return _call(x, p, (0,) if mode == "row" else (), False, training, seed, offset, return_mask, rest)

@@ -62,3 +62,16 @@ def test_cells_of_a_grid() -> None:
     for wrong, what in (({"size": 0.0}, "size must be above 0"), ({"low": [0.0, 1.0]}, "low must be")):
         with pytest.raises(InvalidProblemError, match=what):
             bc.grid_cells(CLOUD, **({"size": 1.0, "low": 0.0, "high": 1.0} | wrong))
+
+
+def test_chamfer_distances_and_their_gradients() -> None:
+    torch = pytest.importorskip("torch")
+    x, y = (torch.tensor(v, requires_grad=True) for v in (CLOUD[:, :40], QUERIES))
+    square = (x[:, :, None] - y[:, None]).square().sum(-1)
+    want = square.min(2).values.mean(1) + square.min(1).values.mean(1)
+    got = bc.chamfer_distance(x, y)
+    torch.testing.assert_close(got, want)
+    for a, b in zip(*(torch.autograd.grad(v.sum(), (x, y)) for v in (got, want)), strict=True):
+        torch.testing.assert_close(a, b)
+    with pytest.raises(InvalidProblemError, match="x and y must be"):
+        bc.chamfer_distance(CLOUD, QUERIES[..., :2])
