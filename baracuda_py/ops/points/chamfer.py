@@ -31,8 +31,8 @@ def _sum() -> Any:
 def chamfer_distance(x: Array, y: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """Mean squared distances of x [B, N, D] to the nearest of y [B, M, D], and of y to x's, added: [B].
 
-    PyTorch3D's chamfer_distance without its reductions; N and M at least 1. There is no matrix of distances. The gradient
-    is that of the distances to the neighbours found.
+    PyTorch3D's chamfer_distance without its reductions; N and M at least 1. There is no matrix of distances. The
+    gradient is that of the distances to the neighbours found.
     """
     shapes, kind = [shape_of(v, n) for v, n in ((x, "x"), (y, "y"))], read(x, "x").element
     if any(len(s) != 3 or s[1] == 0 for s in shapes) or shapes[0][::2] != shapes[1][::2]:
