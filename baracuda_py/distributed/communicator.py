@@ -43,6 +43,7 @@ class Communicator:
         self._linking: Callable[[Communicator], Any] | None = None
         self.plans: dict[Any, Any] = {}  # of the functions, by descriptor and preference
         self.agreed: set[str] = set()  # calls on a device that all ranks have made alike
+        self.lanes: dict[str, Any] = {}  # streams for exchanges beside the stream of a call
         self._pid, self._parent = os.getpid(), parent
         self.rank, self.size = self._members.index(transport.rank), len(self._members)
 

@@ -11,11 +11,13 @@ from ..backends.cuda.intake import current_stream
 from ..core.arrays import located, to_numpy
 from ..core.config import get
 from ..core.element import ElementKind, decode
+from ..core.errors import CaptureError
 from ..core.intake import stream_pointer
 from ..core.outputs import allocating, maker
 from ..core.tensor import TensorRef
 from ..interop.packages import package_name
 from ..jit.launch import runtime_for
+from .agreement import new_in_graph
 from .communicator import Communicator
 from .descriptors import AllToAllVDescriptor, SendReceiveDescriptor
 from .device import Job, NativeJob
@@ -58,7 +60,7 @@ def on_device(
     ordinal = link.device.ordinal
     current = current_stream(given, runtime_for(link.device), ordinal)
     at = current() if stream is None else stream_pointer(stream)
-    _agree(desc, comm)
+    _agree(desc, comm, runtime_for(link.device).capturing(at))
     if workspace is None and needed:
         with allocating(package_name(type(given[0])), ordinal, stream):
             workspace = maker(given[0], (needed,), ElementKind.U8, ordinal)()
@@ -66,7 +68,7 @@ def on_device(
     getattr(job(desc, comm, row, refs[0], refs[1], room, link, at), desc.collective)()
 
 
-def _agree(desc: Any, comm: Communicator) -> None:
+def _agree(desc: Any, comm: Communicator, capturing: bool) -> None:
     """The ranks compare their calls where one is new, or always by BARACUDA_CHECK=1: the host waits for that alone.
 
     Counts of rows are compared at every call, as they differ from one to the next.
@@ -74,12 +76,19 @@ def _agree(desc: Any, comm: Communicator) -> None:
     comm.check()
     call = desc.call()
     if isinstance(desc, AllToAllVDescriptor):
+        if capturing:
+            raise CaptureError(
+                "all_to_all_v compares its counts on the host at every call, which a graph does not repeat; capture "
+                "all_to_all, whose pieces are alike"
+            )
         fitting(comm, comm.gathered(call, [desc.send_counts, desc.receive_counts]))
         return
     between = (desc.to, desc.source) if isinstance(desc, SendReceiveDescriptor) else ()
     key = json.dumps([call, between])
     if key in comm.agreed and not get("BARACUDA_CHECK"):
         return
+    if capturing:
+        raise new_in_graph(desc.collective)
     if not between:
         comm.exchange(call)
     else:
