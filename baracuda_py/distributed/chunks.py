@@ -56,7 +56,8 @@ def lane_for(
     if asked == 1 or not isinstance(comm, Communicator) or comm.size == 1 or not rows:
         return None, 1
     at = read(x, "x")
-    if at.traced or package_name(type(x)) == "jax" or (at.device >= 0 and at.device != comm.device):
+    there = at.device < 0 or (comm.link is not None and at.device == comm.device)
+    if at.traced or package_name(type(x)) == "jax" or not there:
         return None, 1  # what is wrong is said where it is exchanged
     if out is not None and not _written_apart(out, (rows, columns), at.element, reads):
         return None, 1
