@@ -1,0 +1,201 @@
+"""This rank's way into the memory of the other ranks' GPUs, on one host: a region of each, which every kernel reads.
+
+Regions are made with the communicator, all at once, and told by IPC handles, or by address between threads of one
+process. A region goes back when every other rank has said, in it, that it reads there no more; of a rank that was lost,
+or a communicator that failed, it stays until the process ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ..core.device import Device
+from ..core.element import ElementKind
+from ..core.tensor import TensorRef
+from ..core.variant import Step
+from ..jit.launch import Launch, Wanted, runtime_for
+from . import peer_kernels as kernels
+from .communicator import Communicator
+from .descriptors import ReduceOp
+from .peer_memory import CudaMemory, tried
+
+KEPT = 512
+"""Launches that a communicator finds again."""
+_LEFT = (1).to_bytes(8, "little")
+
+
+class _Retired(NamedTuple):
+    """A region of a communicator that is closed, which peers may read yet."""
+
+    memory: Any
+    ptr: int
+    rank: int
+    size: int
+
+
+_retired: list[_Retired] = []
+
+
+def _swept() -> None:
+    """Free what no peer reads any more."""
+    for one in list(_retired):
+        with one.memory.inside():
+            said = one.memory.read(one.ptr + kernels.LEFT, 8 * one.size)
+            if all(said[8 * rank] for rank in range(one.size) if rank != one.rank):
+                _retired.remove(one)
+                one.memory.free(one.ptr)
+
+
+def reached(comm: Communicator, device: Device, memory: Any = None) -> PeerRanks | str:
+    """The ranks' way to one another's memory, or why there is none, the same on every rank. Every rank calls it."""
+    kind = memory or CudaMemory(device)
+    if not 2 <= comm.size <= kernels.RANKS:
+        return f"is for 2 to {kernels.RANKS} ranks, there are {comm.size}"
+    with kind.inside():
+        _swept()
+        told = _told(comm, "who", tried(kind.identity))
+        if isinstance(told, str):
+            return told
+        told = _told(comm, "reach", _reach(kind, comm.rank, told))
+        if isinstance(told, str):
+            return told
+        region, why = tried(lambda: kind.make(kernels.HEADER + 2 * kernels.HALF))
+        shown, why = (None, why) if why else tried(lambda: kind.shown(region))
+        places = _told(comm, "show", (shown and [*shown, device.sms], why))
+        opened: list[Any] = []
+        if not isinstance(places, str):
+            opened = [
+                (region, "") if rank == comm.rank else tried(lambda theirs=theirs: kind.open(theirs[:-1]))  # type: ignore[misc]
+                for rank, theirs in enumerate(places)
+            ]
+            why = next((f"rank {rank}'s memory does not open: {said}" for rank, (_, said) in enumerate(opened) if said), "")
+        done = _told(comm, "open", (True, why))
+        if isinstance(places, str) or isinstance(done, str):
+            for rank, (ptr, said) in enumerate(opened):
+                if rank != comm.rank and not said:
+                    kind.close(ptr, places[rank])
+            _told(comm, "closed", (True, ""))
+            if region is not None:
+                kind.free(region)
+            return str(places if isinstance(places, str) else done)
+        return PeerRanks(comm, device, kind, [ptr for ptr, _ in opened], places)
+
+
+def _reach(memory: Any, rank: int, told: Sequence[Any]) -> tuple[Any, str]:
+    for other, theirs in enumerate(told):
+        if other != rank and (why := memory.unreachable(theirs)):
+            return None, f"rank {other} {why}"
+    return True, ""
+
+
+def _told(comm: Communicator, what: str, own: tuple[Any, str]) -> list[Any] | str:
+    """What every rank has, or what the first of them lacks."""
+    said = comm.gathered({"collective": "peers", "step": what}, list(own))
+    lacking = next((f"rank {rank}: {why}" for rank, (_, why) in enumerate(said) if why), "")
+    return lacking or [value for value, _ in said]
+
+
+class PeerRanks:
+    """This rank among those whose memory it reads. Calls return at once; their work is done in the stream's order."""
+
+    def __init__(self, comm: Communicator, device: Device, memory: Any, regions: list[int], places: list[Any]) -> None:
+        self.rank, self.size, self.device, self.memory = comm.rank, comm.size, device, memory
+        self.regions, self._places = regions, places
+        self.multiprocessors = min(place[-1] for place in places)
+        self._word = memory.words()
+        self._polls = max(1, int(comm.timeout * 1e9 / kernels.NAP))
+        self._launches: dict[Any, Launch] = {}
+        self._functions: dict[Any, Any] = {}
+        self.closed, self._ending = False, threading.Lock()
+
+    # --- calls -------------------------------------------------------------------------------------------------------
+
+    def all_reduce(self, kernel: str, x: TensorRef, y: TensorRef, op: ReduceOp, stream: int) -> None:
+        """y = x of all ranks as one; both dense, along one axis. kernel: one_shot or two_shot."""
+        element: ElementKind = y.element  # type: ignore[assignment]
+        size, most = element.itemsize, kernels.HALF // element.itemsize
+        for start in range(0, y.shape[0], most):
+            count = min(most, y.shape[0] - start)
+            pointers = x.ptr + start * size, y.ptr + start * size
+            self._launched(kernel, element, op, count, pointers, stream)
+
+    def _launched(
+        self, kernel: str, element: ElementKind, op: ReduceOp, count: int, pointers: tuple[int, int], stream: int
+    ) -> None:
+        wide = not (pointers[0] | pointers[1]) % kernels.CHUNK
+        regions = (*self.regions, *[0] * (kernels.RANKS - self.size))
+
+        def launch(phases: int) -> None:
+            key = kernel, element, op, count, wide, phases
+            made = self._launches.get(key)
+            if made is None:
+                if len(self._launches) >= KEPT:
+                    self._launches.clear()
+                made = self._launches[key] = self._made(kernel, element, op, count, wide, phases)
+            made.call((*pointers, *regions, self._word), (), stream)
+
+        with self.memory.inside():
+            self.memory.launched(kernels.PHASES[kernel], launch)
+
+    def _made(self, kernel: str, element: ElementKind, op: ReduceOp, count: int, wide: bool, phases: int) -> Launch:
+        """A launch whose pointers are left open."""
+        shares = self.size if kernel == "two_shot" else 1
+        grid = kernels.blocks(count * element.itemsize, shares, self.multiprocessors), 1, 1
+        axes = {"OP": op.value, "RANKS": self.size, "WIDE": wide}
+        runtime, key = runtime_for(self.device), (kernel, element, op, wide)
+        if key not in self._functions:
+            step = Step(kernel, grid, {}, axes, kernels.THREADS)
+            unit, instance = kernels.ALL_REDUCE.launched("distributed.all_reduce", element, None, step)
+            (self._functions[key],) = runtime.load(self.device, [Wanted(unit, instance.symbol, 0)])
+        image = kernels.PARAMS.template(
+            {
+                "count": count, "half": kernels.HALF, "awake": kernels.AWAKE, "polls": self._polls, "rank": self.rank,
+                "phases": phases,
+            }
+        )  # fmt: skip
+        picks = [(at, 0) for at in range(3 + kernels.RANKS)]
+        return Launch(runtime, self._functions[key], grid, kernels.THREADS, 0, kernels.PARAMS, image, picks, ())
+
+    # --- failures and the end ----------------------------------------------------------------------------------------
+
+    @property
+    def aborted(self) -> bool:
+        """Whether kernels were told to wait no more."""
+        return not self.closed and ctypes.c_uint32.from_address(self._word).value != 0
+
+    @property
+    def late(self) -> int | None:
+        """The rank that a kernel has waited for in vain, as long as a call may wait."""
+        said = 0 if self.closed else ctypes.c_uint32.from_address(self._word + 4).value
+        return said - 1 if 0 < said <= kernels.RANKS else None
+
+    def abort(self) -> None:
+        """End waits that are under way on the device, and those to come."""
+        with self._ending:  # which a thread that hears of a failure does while another closes
+            if not self.closed:
+                ctypes.c_uint32.from_address(self._word).value = 1
+
+    def close(self) -> None:
+        """Give back what the peers have shown, after what is under way, and tell them."""
+        if self.closed:
+            return
+        failed = self.aborted or self.late is not None
+        with self.memory.inside():
+            self.memory.settle()
+            for rank, (ptr, place) in enumerate(zip(self.regions, self._places, strict=True)):
+                if rank != self.rank:
+                    if not failed:
+                        self.memory.write(ptr + kernels.LEFT + 8 * self.rank, _LEFT)
+                    self.memory.close(ptr, place[:-1])
+            with self._ending:
+                self.closed = True
+                self.memory.free_words(self._word)
+            if not failed:
+                _retired.append(_Retired(self.memory, self.regions[self.rank], self.rank, self.size))
+                _swept()
+
+
+Peering = Callable[[Communicator], "PeerRanks | str"]
