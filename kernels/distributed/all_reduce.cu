@@ -11,6 +11,11 @@ namespace baracuda {
 
 constexpr int phase_give = 1, phase_sum = 2, phase_take = 4;
 
+// Chunk i of this rank's own data.
+template <class P, class V> BARACUDA_D void keep(const P& peers, i64 i, const V& x) {
+  *peers.chunk(peers.p.rank, peers.place(i)) = *reinterpret_cast<const uint4*>(&x);
+}
+
 template <class T, PeerOp OP, int R, bool WIDE> BARACUDA_D void one_shot(const PeerParams& p) {
   constexpr int N = vec_elems<T>;
   const Peers<R, PeerParams> peers(p);
@@ -19,8 +24,9 @@ template <class T, PeerOp OP, int R, bool WIDE> BARACUDA_D void one_shot(const P
   const i64 chunks = div_up(p.count, N);
   if (p.phases & phase_give) {
     const T* const x = static_cast<const T*>(p.x);
-    T* const own = peers.template data<T>(p.rank);
-    for (i64 i = first; i < chunks; i += step) store(own + i * N, load_vec<T, N, WIDE>(x + i * N, p.count - i * N));
+    for (i64 i = first; i < chunks; i += step) {
+      keep(peers, i, load_vec<T, N, WIDE>(x + i * N, p.count - i * N));
+    }
     peers.signal(0);
   }
   if (p.phases & phase_sum) {
@@ -28,7 +34,7 @@ template <class T, PeerOp OP, int R, bool WIDE> BARACUDA_D void one_shot(const P
     if (!peers.await(0)) return;
     for (i64 i = first; i < chunks; i += step) {
       Vec<T, N> parts[R];
-      load_parts(peers, i, parts);
+      load_parts(peers, peers.place(i), parts);
       store_vec<T, N, WIDE>(y + i * N, from_acc<T>(combine_parts<OP>(parts)), p.count - i * N);
     }
     peers.finish();
@@ -41,14 +47,13 @@ template <class T, PeerOp OP, int R, bool WIDE> BARACUDA_D void two_shot(const P
   if (peers.stopped) return;
   const i64 first = i64(blockIdx.x) * blockDim.x + threadIdx.x, step = i64(gridDim.x) * blockDim.x;
   const i64 chunks = div_up(p.count, N), share = div_up(chunks, R);
-  T* const own = peers.template data<T>(p.rank);
   if (p.phases & phase_give) {
     const T* const x = static_cast<const T*>(p.x);
     for (i64 i = first; i < share; i += step) {
 #pragma unroll
       for (int r = 0; r < R; ++r) {
         const i64 at = r * share + i;
-        if (at < chunks) store(own + at * N, load_vec<T, N, WIDE>(x + at * N, p.count - at * N));
+        if (at < chunks) keep(peers, at, load_vec<T, N, WIDE>(x + at * N, p.count - at * N));
       }
     }
     peers.signal(0);
@@ -59,8 +64,8 @@ template <class T, PeerOp OP, int R, bool WIDE> BARACUDA_D void two_shot(const P
       const i64 at = p.rank * share + i;
       if (at >= chunks) break;
       Vec<T, N> parts[R];
-      load_parts(peers, at, parts);
-      store(own + at * N, from_acc<T>(combine_parts<OP>(parts)));
+      load_parts(peers, peers.place(at), parts);
+      keep(peers, at, from_acc<T>(combine_parts<OP>(parts)));
     }
     peers.signal(1);
   }
@@ -72,7 +77,7 @@ template <class T, PeerOp OP, int R, bool WIDE> BARACUDA_D void two_shot(const P
 #pragma unroll
       for (int r = 0; r < R; ++r) {
         const i64 at = min(r * share + i, chunks - 1);  // all loads first, none of them in a branch
-        *reinterpret_cast<uint4*>(&sums[r]) = __ldcg(reinterpret_cast<const uint4*>(peers.template data<T>(r)) + at);
+        *reinterpret_cast<uint4*>(&sums[r]) = __ldcg(peers.chunk(r, peers.place(at)));
       }
 #pragma unroll
       for (int r = 0; r < R; ++r) {

@@ -36,14 +36,11 @@ template <PeerOp OP, class T, int N, int R> BARACUDA_D Vec<acc_t<T>, N> combine_
   return made;
 }
 
-// Chunk i of every rank's data, all loads in flight at once; L1 is passed by, as nothing is read twice.
-template <class T, int N, int R, class P> BARACUDA_D void load_parts(const P& peers, i64 i, Vec<T, N> (&parts)[R]) {
-  static_assert(sizeof(Vec<T, N>) == 16, "one access");
+// The chunk at a place of every rank's data, all loads in flight at once; L1 is passed by, as nothing is read twice.
+template <class T, int N, int R, class P> BARACUDA_D void load_parts(const P& peers, i64 place, Vec<T, N> (&parts)[R]) {
+  static_assert(sizeof(Vec<T, N>) == peer_chunk, "one access");
 #pragma unroll
-  for (int r = 0; r < R; ++r) {
-    const uint4* const from = reinterpret_cast<const uint4*>(peers.template data<T>(r)) + i;
-    *reinterpret_cast<uint4*>(&parts[r]) = __ldcg(from);
-  }
+  for (int r = 0; r < R; ++r) *reinterpret_cast<uint4*>(&parts[r]) = __ldcg(peers.chunk(r, place));
 }
 
 }  // namespace baracuda

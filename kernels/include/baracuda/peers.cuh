@@ -56,9 +56,11 @@ template <int R, class P> struct Peers {
     stopped = own->stopped != 0;
   }
 
-  // This call's half of a rank's data.
-  template <class T> BARACUDA_D T* data(int rank) const {
-    return reinterpret_cast<T*>(static_cast<u8*>(p.region[rank]) + peer_data + (epoch & 1) * p.half);
+  // Where chunk i of this call's half of the data is in a region. The sum of a region's address, a parameter, and this
+  // is made where it is used: R addresses would take twice as many registers.
+  BARACUDA_D i64 place(i64 i) const { return peer_data + static_cast<i64>(epoch & 1) * p.half + i * peer_chunk; }
+  BARACUDA_D uint4* chunk(int rank, i64 place) const {
+    return reinterpret_cast<uint4*>(static_cast<u8*>(p.region[rank]) + place);
   }
 
   // All that the block has written may be read by its like on every rank.
