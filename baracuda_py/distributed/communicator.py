@@ -150,7 +150,7 @@ class Communicator:
         self._transport.mailbox.watchers.append(self._link.abort)
 
     def reach(self, peering: Callable[[Communicator], Any]) -> None:
-        """Have kernels read the memory of other ranks' GPUs, here and in what is split off, where `peering` finds how."""
+        """Have kernels read the memory of other ranks' GPUs, here and in what is split off; `peering` finds how."""
         self._peering, self._peers, self.plans = peering, peering(self), {}
         if not isinstance(self._peers, str):
             self._transport.mailbox.watchers.append(self._peers.abort)
@@ -171,9 +171,8 @@ class Communicator:
         if error is None and any(one.aborted for one in self._of_device()):
             error = RankLostError("a rank ended; what was under way on the device is aborted")
         if error is None and (late := getattr(self._peers, "late", None)) is not None:
-            self._fail(error := TimedOutError(
-                f"a kernel of rank {self.rank} waited about {self.timeout:g} s for rank {late}; its results are not there"
-            ))  # fmt: skip
+            error = TimedOutError(f"a kernel of rank {self.rank} waited about {self.timeout:g} s for rank {late}")
+            self._fail(error)
         if error is not None:
             raise type(error)(*error.args)
 

@@ -24,7 +24,7 @@ from .refs import Room
 
 Ref = TensorRef | None
 
-JOBS: dict[str, type[Job]] = {"peers_one_shot": PeerJob, "peers_two_shot": PeerTwoShotJob}
+JOBS: dict[str, type[PeerJob]] = {"peers_one_shot": PeerJob, "peers_two_shot": PeerTwoShotJob}
 
 
 def on_host(desc: Any, comm: Communicator, x: Any, y: Any) -> None:
@@ -41,7 +41,7 @@ def values(array: Any, element: ElementKind) -> np.ndarray:
 
 def job(desc: Any, comm: Communicator, row: Any, x: Ref, y: Ref, room: Room, carrier: Any, stream: int) -> Job:
     """A call's moves and launches; without a carrier it only counts."""
-    kind = JOBS.get(row.name, Job) if row.fixed else NativeJob
+    kind: type[Job] = JOBS.get(row.name, Job) if row.fixed else NativeJob
     return kind(desc, comm.rank, x, y, room, carrier, stream)  # type: ignore[arg-type]
 
 
@@ -60,6 +60,10 @@ def on_device(
     carrier, ordinal = comm.peers if row.peers else comm.link, comm.place.ordinal
     current = current_stream(given, runtime_for(comm.place), ordinal)
     at = current() if stream is None else stream_pointer(stream)
+    if row.peers:
+        x, y = refs
+        assert x is not None and y is not None
+        carrier.prepare(JOBS[row.name].kernel, desc.element, desc.op, x.ptr | y.ptr)
     _agree(desc, comm)
     if workspace is None and needed:
         with allocating(package_name(type(given[0])), ordinal, stream):

@@ -24,8 +24,8 @@ PHASES = {"one_shot": (1, 2), "two_shot": (1, 2, 4)}
 
 PARAMS = Params(
     "PeerParams", x="ptr", y="ptr", region=f"ptr[{RANKS}]", word="ptr", count="i64", half="i64", polls="i64",
-    awake="i64", rank="i32", phases="i32", peer_ranks=RANKS, peer_blocks=BLOCKS, peer_data=HEADER, peer_nap=NAP, peer_chunk=CHUNK,
-    PeerOp=("sum", "prod", "min", "max", "mean"),
+    awake="i64", rank="i32", phases="i32", peer_ranks=RANKS, peer_blocks=BLOCKS, peer_data=HEADER, peer_nap=NAP,
+    peer_chunk=CHUNK, PeerOp=("sum", "prod", "min", "max", "mean"),
 )  # fmt: skip
 _AXES = {"OP": PARAMS.fields["PeerOp"], "RANKS": tuple(range(2, RANKS + 1)), "WIDE": (True, False)}
 

@@ -31,9 +31,10 @@ class CudaMemory:
     """Whether ranks may share a GPU, as a test's do: their launches must then fit it at once."""
 
     def __init__(self, device: Device) -> None:
+        from cuda.bindings import driver
         from cupy.cuda import runtime
 
-        self._runtime, self.device = runtime, device
+        self._driver, self._runtime, self.device = driver, runtime, device
 
     def inside(self) -> AbstractContextManager[None]:
         """The device is the current one of this thread."""
@@ -116,6 +117,11 @@ class CudaMemory:
     def settle(self) -> None:
         """Until the device has done what it was given."""
         self._runtime.deviceSynchronize()
+
+    def load(self, function: int) -> None:
+        """Have a kernel's code on the device, which the driver else brings at its first launch."""
+        if (load := getattr(self._driver, "cuFuncLoad", None)) is not None:
+            load(function)
 
     def launched(self, phases: Sequence[int], launch: Callable[[int], None]) -> None:
         """All phases of a kernel in one launch."""

@@ -8,10 +8,11 @@ or a communicator that failed, it stays until the process ends.
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
+from .._forking import Mutex
 from ..core.device import Device
 from ..core.element import ElementKind
 from ..core.tensor import TensorRef
@@ -57,31 +58,34 @@ def reached(comm: Communicator, device: Device, memory: Any = None) -> PeerRanks
     with kind.inside():
         _swept()
         told = _told(comm, "who", tried(kind.identity))
-        if isinstance(told, str):
-            return told
-        told = _told(comm, "reach", _reach(kind, comm.rank, told))
-        if isinstance(told, str):
-            return told
-        region, why = tried(lambda: kind.make(kernels.HEADER + 2 * kernels.HALF))
-        shown, why = (None, why) if why else tried(lambda: kind.shown(region))
-        places = _told(comm, "show", (shown and [*shown, device.sms], why))
-        opened: list[Any] = []
-        if not isinstance(places, str):
-            opened = [
-                (region, "") if rank == comm.rank else tried(lambda theirs=theirs: kind.open(theirs[:-1]))  # type: ignore[misc]
-                for rank, theirs in enumerate(places)
-            ]
-            why = next((f"rank {rank}'s memory does not open: {said}" for rank, (_, said) in enumerate(opened) if said), "")
-        done = _told(comm, "open", (True, why))
-        if isinstance(places, str) or isinstance(done, str):
-            for rank, (ptr, said) in enumerate(opened):
-                if rank != comm.rank and not said:
-                    kind.close(ptr, places[rank])
-            _told(comm, "closed", (True, ""))
-            if region is not None:
-                kind.free(region)
-            return str(places if isinstance(places, str) else done)
-        return PeerRanks(comm, device, kind, [ptr for ptr, _ in opened], places)
+        if not isinstance(told, str):
+            told = _told(comm, "reach", _reach(kind, comm.rank, told))
+        return told if isinstance(told, str) else _shared(comm, device, kind)
+
+
+def _shared(comm: Communicator, device: Device, memory: Any) -> PeerRanks | str:
+    """A region, and all others' opened; where one rank cannot, all close theirs before any frees its own."""
+    region, why = tried(lambda: memory.make(kernels.HEADER + 2 * kernels.HALF))
+    shown, why = (None, why) if why else tried(lambda: memory.shown(region))
+    multiprocessors = device.sms // (comm.size if memory.together else 1)
+    places = _told(comm, "show", (shown and [*shown, multiprocessors], why))
+    opened: dict[int, int] = {}
+    why = ""
+    for rank, place in enumerate([] if isinstance(places, str) else places):
+        ptr, said = (region, "") if rank == comm.rank else tried(partial(memory.open, place[:-1]))
+        why = why or (f"rank {rank}'s memory does not open: {said}" if said else "")
+        if not said:
+            opened[rank] = ptr
+    done = places if isinstance(places, str) else _told(comm, "open", (True, why))
+    if not isinstance(done, str):
+        return PeerRanks(comm, device, memory, list(opened.values()), list(places))
+    for rank, ptr in opened.items():
+        if rank != comm.rank:
+            memory.close(ptr, places[rank])
+    _told(comm, "closed", (True, ""))
+    if region is not None:
+        memory.free(region)
+    return done
 
 
 def _reach(memory: Any, rank: int, told: Sequence[Any]) -> tuple[Any, str]:
@@ -109,9 +113,14 @@ class PeerRanks:
         self._polls = max(1, int(comm.timeout * 1e9 / kernels.NAP))
         self._launches: dict[Any, Launch] = {}
         self._functions: dict[Any, Any] = {}
-        self.closed, self._ending = False, threading.Lock()
+        self.closed, self._ending = False, Mutex()
 
     # --- calls -------------------------------------------------------------------------------------------------------
+
+    def prepare(self, kernel: str, element: ElementKind, op: ReduceOp, pointers: int) -> None:
+        """Load a kernel before any rank waits in one: loading may wait for the device, and so for the other ranks."""
+        with self.memory.inside():
+            self._function(kernel, element, op, not pointers % kernels.CHUNK)
 
     def all_reduce(self, kernel: str, x: TensorRef, y: TensorRef, op: ReduceOp, stream: int) -> None:
         """y = x of all ranks as one; both dense, along one axis. kernel: one_shot or two_shot."""
@@ -144,12 +153,7 @@ class PeerRanks:
         """A launch whose pointers are left open."""
         shares = self.size if kernel == "two_shot" else 1
         grid = kernels.blocks(count * element.itemsize, shares, self.multiprocessors), 1, 1
-        axes = {"OP": op.value, "RANKS": self.size, "WIDE": wide}
-        runtime, key = runtime_for(self.device), (kernel, element, op, wide)
-        if key not in self._functions:
-            step = Step(kernel, grid, {}, axes, kernels.THREADS)
-            unit, instance = kernels.ALL_REDUCE.launched("distributed.all_reduce", element, None, step)
-            (self._functions[key],) = runtime.load(self.device, [Wanted(unit, instance.symbol, 0)])
+        runtime, function = runtime_for(self.device), self._function(kernel, element, op, wide)
         image = kernels.PARAMS.template(
             {
                 "count": count, "half": kernels.HALF, "awake": kernels.AWAKE, "polls": self._polls, "rank": self.rank,
@@ -157,7 +161,18 @@ class PeerRanks:
             }
         )  # fmt: skip
         picks = [(at, 0) for at in range(3 + kernels.RANKS)]
-        return Launch(runtime, self._functions[key], grid, kernels.THREADS, 0, kernels.PARAMS, image, picks, ())
+        return Launch(runtime, function, grid, kernels.THREADS, 0, kernels.PARAMS, image, picks, ())
+
+    def _function(self, kernel: str, element: ElementKind, op: ReduceOp, wide: bool) -> Any:
+        """The handle of a kernel that is loaded."""
+        key = kernel, element, op, wide
+        if key not in self._functions:
+            step = Step(kernel, (1, 1, 1), {}, {"OP": op.value, "RANKS": self.size, "WIDE": wide}, kernels.THREADS)
+            unit, instance = kernels.ALL_REDUCE.launched("distributed.all_reduce", element, None, step)
+            loaded = runtime_for(self.device).load(self.device, [Wanted(unit, instance.symbol, 0)])
+            (self._functions[key],) = loaded
+            self.memory.load(self._functions[key])
+        return self._functions[key]
 
     # --- failures and the end ----------------------------------------------------------------------------------------
 
@@ -174,7 +189,7 @@ class PeerRanks:
 
     def abort(self) -> None:
         """End waits that are under way on the device, and those to come."""
-        with self._ending:  # which a thread that hears of a failure does while another closes
+        with self._ending():  # which a thread that hears of a failure does while another closes
             if not self.closed:
                 ctypes.c_uint32.from_address(self._word).value = 1
 
@@ -190,7 +205,7 @@ class PeerRanks:
                     if not failed:
                         self.memory.write(ptr + kernels.LEFT + 8 * self.rank, _LEFT)
                     self.memory.close(ptr, place[:-1])
-            with self._ending:
+            with self._ending():
                 self.closed = True
                 self.memory.free_words(self._word)
             if not failed:

@@ -36,8 +36,9 @@ def communicator(
     these; MASTER_ADDR and MASTER_PORT, where rank 0 listens; BARACUDA_DISTRIBUTED_KEY, a secret that ranks show each
     other). A path: a directory of this machine through which its processes find each other, of `size` ranks of which
     this is `rank`. A torch ProcessGroup: its ranks, and what carries its collectives. engine: "processes" (arrays of
-    the host over sockets), "torch", "nccl" (arrays of CUDA devices), "peers" (arrays of CUDA devices of one host, by our
-    kernels alone); None is the first, or for a ProcessGroup the second. timeout: seconds to wait for the others here and in every call.
+    the host over sockets), "torch", "nccl" (arrays of CUDA devices), "peers" (the same on one host, by our kernels
+    alone); None is the first, or for a ProcessGroup the second. timeout: seconds to wait for the others here and in
+    every call.
     Raises `TimedOutError`, `MismatchError` or `RankLostError` on every rank where some did not come or differ.
     """
     limit = seconds(timeout)

@@ -1,4 +1,4 @@
-"""Rows of AllReducePlan that read peers' memory: which is taken, what it promises, and its calls on emulated devices."""
+"""Rows of AllReducePlan that read peers' memory: which is taken, what it promises, its calls on emulated devices."""
 
 from __future__ import annotations
 

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from ..._forking import Mutex
 from ..layouts import aligned_bytes
 
-_ONE = threading.Lock()
+_ONE = Mutex()
 
 
 class HostMemory:
     """What `distributed.peer_memory.CudaMemory` does for a GPU."""
+
+    together = False
 
     def __init__(self, meet: Callable[[], object], rank: int) -> None:
         self._meet, self._rank, self.held = meet, rank, dict[int, Any]()
@@ -65,8 +67,11 @@ class HostMemory:
     def settle(self) -> None:
         """Launches are over when they return."""
 
+    def load(self, function: Any) -> None:
+        """Nothing is brought anywhere."""
+
     def launched(self, phases: Sequence[int], launch: Callable[[int], None]) -> None:
         for phase in phases:
-            with _ONE:
+            with _ONE():
                 launch(phase)
             self._meet()
