@@ -22,11 +22,14 @@ ONE_SHOT = {2: HALF, 3: 1 << 20, 4: 1 << 19, 5: 3 << 17, 6: 1 << 18, 7: 1 << 18,
 
 PHASES = {"one_shot": (1, 2), "two_shot": (1, 2, 4)}
 
-PARAMS = Params(
-    "PeerParams", x="ptr", y="ptr", region=f"ptr[{RANKS}]", word="ptr", count="i64", half="i64", polls="i64",
-    awake="i64", rank="i32", phases="i32", peer_ranks=RANKS, peer_blocks=BLOCKS, peer_data=HEADER, peer_nap=NAP,
-    peer_chunk=CHUNK, PeerOp=("sum", "prod", "min", "max", "mean"),
-)  # fmt: skip
+FIELDS = {
+    "region": f"ptr[{RANKS}]", "word": "ptr", "half": "i64", "polls": "i64", "awake": "i64", "rank": "i32",
+    "phases": "i32", "peer_ranks": RANKS, "peer_blocks": BLOCKS, "peer_data": HEADER, "peer_nap": NAP,
+    "peer_chunk": CHUNK, "PeerOp": ("sum", "prod", "min", "max", "mean"),
+}  # fmt: skip
+"""What every kernel of peers has among its parameters."""
+
+PARAMS = Params("PeerParams", x="ptr", y="ptr", count="i64", **FIELDS)  # type: ignore[arg-type]
 _AXES = {"OP": PARAMS.fields["PeerOp"], "RANKS": tuple(range(2, RANKS + 1)), "WIDE": (True, False)}
 
 
@@ -40,7 +43,6 @@ ALL_REDUCE = Variant(
 )  # fmt: skip
 
 
-def blocks(nbytes: int, shares: int, multiprocessors: int) -> int:
-    """A thread for each chunk of a share, as far as blocks fit the device at once."""
-    chunks = -(-nbytes // CHUNK)
-    return max(1, min(BLOCKS, multiprocessors, -(-chunks // (shares * THREADS))))
+def blocks(work: int, multiprocessors: int) -> int:
+    """One for each part of the work, as far as blocks fit the device at once."""
+    return max(1, min(BLOCKS, multiprocessors, work))

@@ -15,14 +15,16 @@ from typing import Any, NamedTuple
 from .._forking import Mutex
 from ..core.device import Device
 from ..core.element import ElementKind
+from ..core.params import Params
 from ..core.tensor import TensorRef
-from ..core.variant import Step
+from ..core.variant import Step, Variant
 from ..jit.launch import Launch, Wanted, runtime_for
 from . import peer_kernels as kernels
 from .communicator import Communicator
 from .descriptors import ReduceOp
 from .peer_memory import CudaMemory, tried
 
+_OP = "distributed.all_reduce"
 KEPT = 512
 """Launches that a communicator finds again."""
 _LEFT = (1).to_bytes(8, "little")
@@ -117,10 +119,48 @@ class PeerRanks:
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
-    def prepare(self, kernel: str, element: ElementKind, op: ReduceOp, pointers: int) -> None:
-        """Load a kernel before any rank waits in one: loading may wait for the device, and so for the other ranks."""
+    def function(self, variant: Variant, op: str, element: ElementKind, step: Step) -> Any:
+        """The handle of a kernel that is loaded: before any rank waits in one, as loading may wait for the device."""
+        key = variant.name, op, element, step.kernel, *step.axes.values()
+        if key not in self._functions:
+            unit, instance = variant.launched(op, element, None, step)
+            with self.memory.inside():
+                loaded = runtime_for(self.device).load(self.device, [Wanted(unit, instance.symbol, step.smem)])
+                self.memory.load(loaded[0])
+            (self._functions[key],) = loaded
+        return self._functions[key]
+
+    def launch(
+        self, kernel: str, phases: Sequence[int], key: Any, made: Callable[[int], Launch], pointers: tuple[int, ...],
+        stream: int,
+    ) -> None:  # fmt: skip
+        """A call; what it launches is made once for a key. pointers: of its operands."""
+        given = (*pointers, *self.regions, *[0] * (kernels.RANKS - self.size), self._word)
+
+        def phase(number: int) -> None:
+            found = self._launches.get((kernel, key, number))
+            if found is None:
+                if len(self._launches) >= KEPT:
+                    self._launches.clear()
+                found = self._launches[kernel, key, number] = made(number)
+            found.call(given, (), stream)
+
         with self.memory.inside():
-            self._function(kernel, element, op, not pointers % kernels.CHUNK)
+            self.memory.launched(phases, phase)
+
+    def fields(self, phases: int) -> dict[str, int]:
+        """What every kernel is told."""
+        return {
+            "half": kernels.HALF, "awake": kernels.AWAKE, "polls": self._polls, "rank": self.rank, "phases": phases,
+        }  # fmt: skip
+
+    def prepare(self, kernel: str, element: ElementKind, op: ReduceOp, pointers: int) -> None:
+        """Load what an all-reduce of operands at such addresses launches."""
+        self.function(kernels.ALL_REDUCE, _OP, element, self._step(kernel, op, not pointers % kernels.CHUNK))
+
+    def _step(self, kernel: str, op: ReduceOp, wide: bool, grid: int = 1) -> Step:
+        axes = {"OP": op.value, "RANKS": self.size, "WIDE": wide}
+        return Step(kernel, (grid, 1, 1), {}, axes, kernels.THREADS)
 
     def all_reduce(self, kernel: str, x: TensorRef, y: TensorRef, op: ReduceOp, stream: int) -> None:
         """y = x of all ranks as one; both dense, along one axis. kernel: one_shot or two_shot."""
@@ -129,50 +169,24 @@ class PeerRanks:
         for start in range(0, y.shape[0], most):
             count = min(most, y.shape[0] - start)
             pointers = x.ptr + start * size, y.ptr + start * size
-            self._launched(kernel, element, op, count, pointers, stream)
-
-    def _launched(
-        self, kernel: str, element: ElementKind, op: ReduceOp, count: int, pointers: tuple[int, int], stream: int
-    ) -> None:
-        wide = not (pointers[0] | pointers[1]) % kernels.CHUNK
-        regions = (*self.regions, *[0] * (kernels.RANKS - self.size))
-
-        def launch(phases: int) -> None:
-            key = kernel, element, op, count, wide, phases
-            made = self._launches.get(key)
-            if made is None:
-                if len(self._launches) >= KEPT:
-                    self._launches.clear()
-                made = self._launches[key] = self._made(kernel, element, op, count, wide, phases)
-            made.call((*pointers, *regions, self._word), (), stream)
-
-        with self.memory.inside():
-            self.memory.launched(kernels.PHASES[kernel], launch)
+            key = element, op, count, not (pointers[0] | pointers[1]) % kernels.CHUNK
+            self.launch(kernel, kernels.PHASES[kernel], key, partial(self._made, kernel, *key), pointers, stream)
 
     def _made(self, kernel: str, element: ElementKind, op: ReduceOp, count: int, wide: bool, phases: int) -> Launch:
-        """A launch whose pointers are left open."""
-        shares = self.size if kernel == "two_shot" else 1
-        grid = kernels.blocks(count * element.itemsize, shares, self.multiprocessors), 1, 1
-        runtime, function = runtime_for(self.device), self._function(kernel, element, op, wide)
-        image = kernels.PARAMS.template(
-            {
-                "count": count, "half": kernels.HALF, "awake": kernels.AWAKE, "polls": self._polls, "rank": self.rank,
-                "phases": phases,
-            }
-        )  # fmt: skip
-        picks = [(at, 0) for at in range(3 + kernels.RANKS)]
-        return Launch(runtime, function, grid, kernels.THREADS, 0, kernels.PARAMS, image, picks, ())
+        """A launch whose pointers are left open: a thread for each chunk of a share, as far as that goes."""
+        threads = kernels.THREADS * (self.size if kernel == "two_shot" else 1)
+        work = -(-count * element.itemsize // (kernels.CHUNK * threads))
+        step = self._step(kernel, op, wide, kernels.blocks(work, self.multiprocessors))
+        image = kernels.PARAMS.template({"count": count, **self.fields(phases)})
+        return self.packed(kernels.ALL_REDUCE, _OP, element, step, kernels.PARAMS, image)
 
-    def _function(self, kernel: str, element: ElementKind, op: ReduceOp, wide: bool) -> Any:
-        """The handle of a kernel that is loaded."""
-        key = kernel, element, op, wide
-        if key not in self._functions:
-            step = Step(kernel, (1, 1, 1), {}, {"OP": op.value, "RANKS": self.size, "WIDE": wide}, kernels.THREADS)
-            unit, instance = kernels.ALL_REDUCE.launched("distributed.all_reduce", element, None, step)
-            loaded = runtime_for(self.device).load(self.device, [Wanted(unit, instance.symbol, 0)])
-            (self._functions[key],) = loaded
-            self.memory.load(self._functions[key])
-        return self._functions[key]
+    def packed(
+        self, variant: Variant, op: str, element: ElementKind, step: Step, params: Params, image: bytearray
+    ) -> Launch:
+        """A launch that takes its pointers in the order of the parameters."""
+        picks = [(at, 0) for at in range(sum(slot.count for slot in params.pointers))]
+        function = self.function(variant, op, element, step)
+        return Launch(runtime_for(self.device), function, step.grid, step.block, 0, params, image, picks, ())
 
     # --- failures and the end ----------------------------------------------------------------------------------------
 

@@ -141,6 +141,29 @@ def graphs(comm: Any, share: bool, replays: int) -> None:
         assert int(wrong) == 0
 
 
+def norms(comm: Any, share: bool) -> None:
+    """The fused norm has the bits of all_reduce and rms_norm; rows of decoding and of prefill."""
+    import cupy
+
+    with here(comm, share) as stream:
+        weight = cupy.asarray(drawn(ElementKind.F32, 8192, 99))
+        for rows, cols in ((1, 8192), (3, 4096), (64, 8192), (515, 5120)):
+            host = drawn(ElementKind.F32, (rows, cols), comm.rank)
+            x, residual = cupy.asarray(host), cupy.asarray(drawn(ElementKind.F32, (rows, cols), 98))
+            total = D.all_reduce(x, comm)
+            stream.synchronize()
+            D.barrier(comm)
+            want = bc.rms_norm(total, weight[:cols], residual, return_h=True)
+            stream.synchronize()
+            D.barrier(comm)
+            for view in (x, cupy.asfortranarray(x)):
+                got = D.all_reduce_residual_rms_norm(view, residual, weight[:cols], comm)
+                stream.synchronize()
+                D.barrier(comm)
+                for one, other in zip(got, want, strict=True):
+                    assert not (one.view(cupy.uint8) != other.view(cupy.uint8)).any(), (rows, cols)
+
+
 def killed(comm: Any, folder: str) -> None:
     """Rank 1 ends while the others' kernels wait for it; what they saw is noted, and their GPUs work."""
     import cupy

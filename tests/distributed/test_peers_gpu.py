@@ -17,7 +17,7 @@ pytestmark = pytest.mark.gpu
 D = bc.distributed
 TASKS = {
     "sizes": (ranks.sizes, ()), "elements": (ranks.elements, ()), "many": (ranks.many, (1000,)),
-    "graphs": (ranks.graphs, (100,)), "moving": (ranks.moving, ()),
+    "graphs": (ranks.graphs, (100,)), "moving": (ranks.moving, ()), "norms": (ranks.norms, ()),
 }  # fmt: skip
 
 
