@@ -20,11 +20,13 @@ from ..jit.launch import runtime_for
 from .agreement import new_in_graph
 from .communicator import Communicator
 from .descriptors import AllToAllVDescriptor, SendReceiveDescriptor
-from .device import Job, NativeJob
+from .device import Job, NativeJob, PeerJob, PeerTwoShotJob
 from .host import RUN, fitting
 from .refs import Room
 
 Ref = TensorRef | None
+
+JOBS: dict[str, type[PeerJob]] = {"peers_one_shot": PeerJob, "peers_two_shot": PeerTwoShotJob}
 
 
 def on_host(desc: Any, comm: Communicator, x: Any, y: Any) -> None:
@@ -41,7 +43,7 @@ def values(array: Any, element: ElementKind) -> np.ndarray:
 
 def job(desc: Any, comm: Communicator, row: Any, x: Ref, y: Ref, room: Room, carrier: Any, stream: int) -> Job:
     """A call's moves and launches; without a carrier it only counts."""
-    kind = Job if row.fixed else NativeJob
+    kind: type[Job] = JOBS.get(row.name, Job) if row.fixed else NativeJob
     return kind(desc, comm.rank, x, y, room, carrier, stream)  # type: ignore[arg-type]
 
 
@@ -56,16 +58,23 @@ def on_device(
     desc: Any, comm: Communicator, row: Any, args: Any, refs: list[Ref], needed: int, workspace: Any, stream: Any
 ) -> None:
     """Launch a call on the stream, or the current one of the operands' package."""
-    link, given = comm.link, [one for one in (args.x, args.y) if one is not None]
-    ordinal = link.device.ordinal
-    current = current_stream(given, runtime_for(link.device), ordinal)
+    given = [one for one in (args.x, args.y) if one is not None]
+    carrier, ordinal = comm.peers if row.peers else comm.link, comm.place.ordinal
+    current = current_stream(given, runtime_for(comm.place), ordinal)
     at = current() if stream is None else stream_pointer(stream)
-    _agree(desc, comm, runtime_for(link.device).capturing(at))
+    capturing = runtime_for(comm.place).capturing(at)
+    if capturing:
+        _agree(desc, comm, capturing)  # what is new is refused before anything is loaded
+    if row.peers:
+        x, y = refs
+        assert x is not None and y is not None
+        carrier.prepare(JOBS[row.name].kernel, desc.element, desc.op, x.ptr | y.ptr)
+    _agree(desc, comm, capturing)
     if workspace is None and needed:
         with allocating(package_name(type(given[0])), ordinal, stream):
             workspace = maker(given[0], (needed,), ElementKind.U8, ordinal)()
     room = Room(located(workspace, "workspace").ptr if needed else 0, ordinal)
-    getattr(job(desc, comm, row, refs[0], refs[1], room, link, at), desc.collective)()
+    getattr(job(desc, comm, row, refs[0], refs[1], room, carrier, at), desc.collective)()
 
 
 def _agree(desc: Any, comm: Communicator, capturing: bool) -> None:

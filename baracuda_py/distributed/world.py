@@ -11,15 +11,16 @@ from typing import Any
 from ..backends.nccl import NCCL, NcclRanks, unique_id
 from ..core.checked import shown, whole
 from ..core.config import get
-from ..core.device import resolve_device
+from ..core.device import Device, resolve_device
 from ..core.errors import InvalidProblemError, UnsupportedError
 from ..interop.packages import package_name
 from .communicator import Communicator
 from .limits import seconds
+from .peers import PeerRanks, reached
 from .rendezvous import Directory, Master, meet
 from .sockets import ProcessTransport
 
-ENGINES = ("processes", "torch", "nccl")
+ENGINES = ("processes", "torch", "nccl", "peers")
 
 RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 SIZES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
@@ -35,8 +36,9 @@ def communicator(
     these; MASTER_ADDR and MASTER_PORT, where rank 0 listens; BARACUDA_DISTRIBUTED_KEY, a secret that ranks show each
     other). A path: a directory of this machine through which its processes find each other, of `size` ranks of which
     this is `rank`. A torch ProcessGroup: its ranks, and what carries its collectives. engine: "processes" (arrays of
-    the host over sockets), "torch", "nccl" (arrays of CUDA devices); None is the first, or for a ProcessGroup the
-    second. timeout: seconds to wait for the others here and in every call.
+    the host over sockets), "torch", "nccl" (arrays of CUDA devices), "peers" (the same on one host, by our kernels
+    alone); None is the first, or for a ProcessGroup the second. timeout: seconds to wait for the others here and in
+    every call.
     Raises `TimedOutError`, `MismatchError` or `RankLostError` on every rank where some did not come or differ.
     """
     limit = seconds(timeout)
@@ -69,7 +71,21 @@ def communicator(
 def _linked(comm: Communicator, engine: str | None) -> Communicator:
     if engine == "nccl":
         comm.attach(linked_by_nccl)
+    if engine in ("nccl", "peers"):
+        comm.reach(reached_peers)
+    if engine == "peers" and isinstance(comm.peers, str):
+        raise UnsupportedError(f"engine peers: {comm.peers}")
     return comm
+
+
+def reached_peers(comm: Communicator) -> PeerRanks | str:
+    """The memory of the other ranks' GPUs, from the device of LOCAL_RANK, or the current one."""
+    return reached(comm, comm.place or _local_device())
+
+
+def _local_device() -> Device:
+    local = os.environ.get("LOCAL_RANK")
+    return resolve_device(None if local is None else int(local))
 
 
 def linked_by_nccl(comm: Communicator) -> NcclRanks:
@@ -77,9 +93,7 @@ def linked_by_nccl(comm: Communicator) -> NcclRanks:
     if why := NCCL.unavailable():
         raise UnsupportedError(why)
     said = comm.gathered({"collective": "nccl"}, unique_id().hex() if comm.rank == 0 else None)
-    local = os.environ.get("LOCAL_RANK")
-    device = resolve_device(None if local is None else int(local))
-    return NcclRanks(comm.rank, comm.size, bytes.fromhex(said[0]), device)
+    return NcclRanks(comm.rank, comm.size, bytes.fromhex(said[0]), _local_device())
 
 
 def _number(name: str, given: int | None, variables: Sequence[str]) -> int:
