@@ -64,10 +64,11 @@ def lane_for(
     if asked is None and (at.device < 0 or comm.link.device.fake or rows < ROWS):
         return None, 1
     lane = Lane(comm, x, stream)
+    lane.prepare()
     if asked is not None:
         return lane, min(asked, rows)
-    take = _of_sums if sums else _of_shares
-    chunks = take(at.element, comm.size, rows, columns, k, lane.capturing)
+    take, slower = _of_sums if sums else _of_shares, 1.0 if lane.copies is not None else NARROW
+    chunks = take(at.element, comm.size, rows, columns, k, slower, lane.capturing)
     return (lane, chunks) if chunks > 1 else (None, 1)
 
 
@@ -88,17 +89,19 @@ def _product(element: ElementKind, rows: int, columns: int, k: int) -> float:
     return 2 * rows * columns * k / RATES.get(element, 5e14)
 
 
-def _of_shares(element: ElementKind, ranks: int, rows: int, columns: int, k: int, capturing: bool) -> int:
+def _of_shares(
+    element: ElementKind, ranks: int, rows: int, columns: int, k: int, slower: float, capturing: bool
+) -> int:
     """Rows come in the ranks' shares, whose number is what it is."""
     one, moved = _product(element, rows, columns, k) / ranks, rows * k * element.itemsize / ranks / WIRE
     at_once = ranks * one + (ranks - 1) * moved + START
-    apart = (ranks - 1) * max(NARROW * one, moved + START) + one
+    apart = (ranks - 1) * max(slower * one, moved + START) + one
     if not capturing:
         apart = max(apart, ranks * HOST)
     return ranks if apart < WORTH * at_once else 1
 
 
-def _of_sums(element: ElementKind, ranks: int, rows: int, columns: int, k: int, capturing: bool) -> int:
+def _of_sums(element: ElementKind, ranks: int, rows: int, columns: int, k: int, slower: float, capturing: bool) -> int:
     """The number of chunks that takes least, if it is worth it."""
     product, places = _product(element, rows, columns, k), rows * columns
     wide, final, far = places * element.acc.itemsize, places * element.itemsize, (ranks - 1) / ranks
@@ -109,7 +112,7 @@ def _of_sums(element: ElementKind, ranks: int, rows: int, columns: int, k: int, 
     moved, added = far * (wide + final) / WIRE, (wide + final / ranks) / MEMORY
 
     def took(chunks: int) -> float:
-        one, way = NARROW * product / chunks, moved / chunks + START
+        one, way = slower * product / chunks, moved / chunks + START
         found = product / chunks + (chunks - 1) * max(one, way) + way + added
         return found if capturing else max(found, chunks * HOST)
 

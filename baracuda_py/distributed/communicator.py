@@ -156,6 +156,10 @@ class Communicator:
         if not isinstance(self._peers, str):
             self._transport.mailbox.watchers.append(self._peers.abort)
 
+    def watch(self, abort: Callable[[], object]) -> None:
+        """Have a function called where something fails, by the thread that hears of it."""
+        self._transport.mailbox.watchers.append(abort)
+
     def _of_device(self) -> list[Any]:
         """What works on the device."""
         return [one for one in (self._peers, self._link) if one is not None and not isinstance(one, str)]

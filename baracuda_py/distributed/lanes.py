@@ -24,6 +24,7 @@ from ..interop.packages import package_name
 from ..jit.launch import runtime_for
 from .agreement import agree, agreed, new_in_graph
 from .communicator import Communicator
+from .copies import copying
 from .launching import values
 
 SPARED = 16
@@ -50,6 +51,19 @@ class Lane:
             if "side" not in comm.lanes:  # first in line where multiprocessors become free
                 comm.lanes["side"] = cupy.cuda.Stream(non_blocking=True, priority=-5)
         self._side = comm.lanes["side"]
+
+    def prepare(self) -> None:
+        """Find what moves: copy engines where all ranks reach one another's memory, else NCCL. All ranks call it."""
+        if self.apart and "copies" not in self.comm.lanes and not self.capturing:
+            found = self.comm.lanes["copies"] = copying(self.comm, self.device)
+            if not isinstance(found, str):
+                self.comm.watch(found.abort)
+
+    @property
+    def copies(self) -> Any:
+        """The ranks' copies to one another; None where NCCL moves, as in graphs, whose waits it brings along."""
+        found = self.comm.lanes.get("copies")
+        return None if found is None or isinstance(found, str) or self.capturing else found
 
     # --- order -------------------------------------------------------------------------------------------------------
 
@@ -107,7 +121,7 @@ class Lane:
             return
         self.comm.check()
         pieces = ([None if one is None else _piece(one) for one in side] for side in (sends, receives))
-        self.comm.link.exchange(*pieces, self._side.ptr if self.apart else 0)
+        (self.copies or self.comm.link).exchange(*pieces, self._side.ptr if self.apart else 0)
 
     def _on_host(self, name: str, sends: Sequence[Any], receives: Sequence[Any]) -> None:
         held = [None if one is None else values(one, read(one).element) for one in sends]
@@ -121,8 +135,10 @@ class Lane:
 
     @property
     def spared(self) -> Device | None:
-        """The device less some multiprocessors, for products beside NCCL's kernels; None where nothing runs beside."""
-        return replace(self.device, sms=max(2, self.device.sms - SPARED)) if self.ordinal >= 0 else None
+        """The device less some multiprocessors, for products beside NCCL's kernels; None where none run beside."""
+        if self.ordinal < 0 or self.copies is not None:
+            return None
+        return replace(self.device, sms=max(2, self.device.sms - SPARED))
 
 
 def _piece(array: Any) -> Piece:

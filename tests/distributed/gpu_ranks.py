@@ -172,16 +172,23 @@ def layers(host: Any, link: Any, xp: Any, rows: int, features: int, outs: int) -
         alone = [[host_of(one) for one in layer(at(x), at(w), at(b), at(dy), None)] for layer in (_row, _column)]
         for scattered in (False, True):
             lead = 0 if scattered else None
-            for overlap in (1, 2, 5, None):
+            for overlap, by_nccl in ((1, False), (2, True), (2, False), (5, False), (None, False)):
                 given = {"sequence_parallel": scattered, "overlap": overlap}
+                held = link.lanes.pop("copies", None)
+                if by_nccl or held is not None:  # NCCL's kernels in place of the copy engines
+                    link.lanes["copies"] = "left out" if by_nccl else held
                 row = _row(at(x, 1), at(w, 1), at(b), at(dy, lead), link, **given)
                 column = _column(at(x, lead), at(w, 0), at(b, 0), at(dy, 1), link, **given)
                 for name, made, axes, want in (
                     ("row", row, (lead, 1, 1, None), alone[0]), ("column", column, (1, lead, 0, 0), alone[1]),
                 ):  # fmt: skip
                     for what, axis, got, whole in zip(("y", "dx", "dweight", "dbias"), axes, made, want, strict=True):
-                        label = f"{name} {what} {element} scattered={scattered} overlap={overlap}"
+                        label = f"{name} {what} {element} scattered={scattered} overlap={overlap} nccl={by_nccl}"
                         checks.same(label, got, whole if axis is None else part(whole, link, axis))
+                if by_nccl:
+                    link.lanes.pop("copies")
+                    if held is not None:
+                        link.lanes["copies"] = held
     return checks.wrong
 
 
@@ -356,14 +363,28 @@ def autograd(host: Any, link: Any, xp: Any) -> list[str]:
     return checks.wrong
 
 
-def killed(comm: Any, directory: str, notes: str) -> None:
-    """Rank 1 is killed while the others have sums under way on the device; they note what they raise, and go on."""
+def copied(host: Any, link: Any, xp: Any) -> list[str]:
+    """On a device: the copy engines carry layers' exchanges where all ranks reach one another's memory; what is said."""
+    found = link.lanes.get("copies")
+    print(f"rank {link.rank}: copies {found if isinstance(found, str) else 'by the copy engines'}", flush=True)
+    return [] if found is not None else ["no layer has looked for copies"]
+
+
+def killed(comm: Any, directory: str, notes: str, layered: bool) -> None:
+    """Rank 1 is killed while the others have work under way on the device; they note what they raise, and go on."""
     import cupy
 
     cupy.cuda.Device(comm.rank).use()
     link = D.communicator(directory, rank=comm.rank, size=comm.size, engine="nccl", timeout=15.0)
-    x = cupy.ones(1 << 20, cupy.float32)
-    D.all_reduce(x, link)
+    x = cupy.ones((2048, 512), cupy.float32)
+
+    def together() -> None:
+        if layered:
+            D.row_parallel_linear(x, x[:512], None, link, overlap=4)
+        else:
+            D.all_reduce(x, link)
+
+    together()
     cupy.cuda.Device().synchronize()
     D.barrier(link)
     if comm.rank == 1:
@@ -372,7 +393,7 @@ def killed(comm: Any, directory: str, notes: str) -> None:
     started = time.monotonic()
     try:
         for _ in range(50):
-            D.all_reduce(x, link)
+            together()
             cupy.cuda.Device().synchronize()
             D.barrier(link)
     except D.DistributedError as found:

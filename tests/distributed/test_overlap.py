@@ -114,15 +114,15 @@ def test_the_choice() -> None:
     """Wide layers of many rows are cut, small ones and few rows never; what a graph holds costs the host nothing."""
     kind = ElementKind.BF16
     sums = chunks._of_sums
-    assert sums(kind, 2, 8192, 8192, 14336, False) >= 2
-    assert sums(kind, 2, 4096, 4096, 7168, True) >= 2
-    assert sums(kind, 2, 2048, 512, 128, True) == 1
-    assert sums(kind, 2, 128, 4096, 7168, True) == 1
-    assert chunks._of_shares(kind, 2, 8192, 3072, 4096, False) == 2
-    assert chunks._of_shares(kind, 2, 256, 512, 512, False) == 1
+    assert sums(kind, 2, 8192, 8192, 14336, 1.1, False) >= 2
+    assert sums(kind, 2, 4096, 4096, 7168, 1.1, True) >= 2
+    assert sums(kind, 2, 2048, 512, 128, 1.1, True) == 1
+    assert sums(kind, 2, 128, 4096, 7168, 1.1, True) == 1
+    assert chunks._of_shares(kind, 2, 8192, 3072, 4096, 1.1, False) == 2
+    assert chunks._of_shares(kind, 2, 256, 512, 512, 1.1, False) == 1
     for ranks in (2, 4, 8):
         for rows in (1, 64, 512):
-            assert sums(kind, ranks, rows, 4096, 14336 // ranks, True) == 1
+            assert sums(kind, ranks, rows, 4096, 14336 // ranks, 1.0, True) == 1
 
 
 def test_torch_takes_chunks_under_autograd() -> None:

@@ -48,7 +48,7 @@ def test_losses_have_the_bits_of_one_gpu(size: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_states_graphs_and_autograd(size: int, tmp_path: Path) -> None:
-    assert found(size, tmp_path, [checks.states, checks.autograd, checks.graphs]) == []
+    assert found(size, tmp_path, [checks.states, checks.autograd, checks.copied, checks.graphs]) == []
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -56,14 +56,15 @@ def test_sequences_and_experts(size: int, tmp_path: Path) -> None:
     assert found(size, tmp_path, [checks.sequences], 2048, 128) == []
 
 
+@pytest.mark.parametrize("layered", [False, True], ids=("collective", "layer"))
 @pytest.mark.parametrize("size", SIZES)
-def test_a_killed_rank_fails_all_others_and_hangs_nobody(size: int, tmp_path: Path) -> None:
+def test_a_killed_rank_fails_all_others_and_hangs_nobody(size: int, layered: bool, tmp_path: Path) -> None:
     notes, meeting = tmp_path / "notes", tmp_path / "meeting"
     notes.mkdir()
     meeting.mkdir()
     started = time.monotonic()
     with pytest.raises(D.DistributedError):
-        D.run_ranks(checks.killed, size, str(meeting), str(notes), engine="processes", timeout=15.0)
+        D.run_ranks(checks.killed, size, str(meeting), str(notes), layered, engine="processes", timeout=15.0)
     assert time.monotonic() - started < 60
     for rank in (rank for rank in range(size) if rank != 1):
         first, again, works, took, text = (notes / str(rank)).read_text().split("|", 4)
