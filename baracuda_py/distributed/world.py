@@ -15,6 +15,7 @@ from ..core.device import Device, resolve_device
 from ..core.errors import InvalidProblemError, UnsupportedError
 from ..interop.packages import package_name
 from .communicator import Communicator
+from .jax_processes import Told, of_jax, processes
 from .limits import seconds
 from .peers import PeerRanks, reached
 from .rendezvous import Directory, Master, meet
@@ -35,10 +36,10 @@ def communicator(
     source: None, the environment, as torchrun, srun and mpirun set it (RANK and WORLD_SIZE or their own names for
     these; MASTER_ADDR and MASTER_PORT, where rank 0 listens; BARACUDA_DISTRIBUTED_KEY, a secret that ranks show each
     other). A path: a directory of this machine through which its processes find each other, of `size` ranks of which
-    this is `rank`. A torch ProcessGroup: its ranks, and what carries its collectives. engine: "processes" (arrays of
-    the host over sockets), "torch", "nccl" (arrays of CUDA devices), "peers" (the same on one host, by our kernels
-    alone); None is the first, or for a ProcessGroup the second. timeout: seconds to wait for the others here and in
-    every call.
+    this is `rank`. A torch ProcessGroup: its ranks, and what carries its collectives. The module `jax.distributed`,
+    once it is initialized: its processes. engine: "processes" (arrays of the host over sockets), "torch", "nccl"
+    (arrays of CUDA devices), "peers" (the same on one host, by our kernels alone); None is the first, or for a
+    ProcessGroup the second. timeout: seconds to wait for the others here and in every call.
     Raises `TimedOutError`, `MismatchError` or `RankLostError` on every rank where some did not come or differ.
     """
     limit = seconds(timeout)
@@ -52,11 +53,16 @@ def communicator(
     elif package_name(type(source)) == "torch":
         comm = import_module("baracuda_py.distributed.process_group").group_communicator(source, limit)
         return _linked(comm, engine)
+    elif of_jax(source):
+        own, count = processes()
+        at = Told(own) if count > 1 else Directory(Path())
     elif isinstance(source, (str, os.PathLike)):
         at = Directory(Path(source))
         own, count = _number("rank", rank, ()), _number("size", size, ())
     else:
-        raise InvalidProblemError(f"source must be None, a path or a torch ProcessGroup, got {shown(source)}")
+        raise InvalidProblemError(
+            f"source must be None, a path, a torch ProcessGroup or jax.distributed, got {shown(source)}"
+        )
     if not 0 <= own < whole("size", count, 1):
         raise InvalidProblemError(f"rank must be from 0 to {count - 1}, got {own}")
     made = Communicator(ProcessTransport(own, count, meet(at, own, count, limit)), limit)

@@ -364,7 +364,7 @@ def autograd(host: Any, link: Any, xp: Any) -> list[str]:
 
 
 def copied(host: Any, link: Any, xp: Any) -> list[str]:
-    """On a device: the copy engines carry layers' exchanges where all ranks reach one another's memory; what is said."""
+    """On a device: whether the copy engines carry layers' exchanges, or why NCCL does."""
     found = link.lanes.get("copies")
     print(f"rank {link.rank}: copies {found if isinstance(found, str) else 'by the copy engines'}", flush=True)
     return [] if found is not None else ["no layer has looked for copies"]
