@@ -44,8 +44,8 @@ class Communicator:
         self._peers: Any = "its engine knows no GPU"
         self._peering: Callable[[Communicator], Any] | None = None
         self.plans: dict[Any, Any] = {}  # of the functions, by descriptor and preference
-        self.agreed: set[str] = set()  # calls on a device that all ranks have made alike
-        self.lanes: dict[str, Any] = {}  # streams for exchanges beside the stream of a call
+        self.agreed: set[Any] = set()  # calls on a device that all ranks have made alike
+        self.lanes: dict[str, Any] = {}  # a stream for exchanges beside that of a call, and what copies there
         self._pid, self._parent = os.getpid(), parent
         self.rank, self.size = self._members.index(transport.rank), len(self._members)
 

@@ -110,7 +110,7 @@ def _problem(x: Any, weight: Any, shape: tuple[int, ...], eps: Any, offset: Any)
     kind: ElementKind = read(x, "x").element
     held = kind if weight is None else read(weight, "weight").element
     made = peer_norm.Shape(rows, shape[-1], kind, held, float(eps), float(offset))
-    return made if kind in peer_norm.NORM.elements and made.rung is not None else None
+    return made if kind in peer_norm.ELEMENTS and made.rung is not None else None
 
 
 def _fuses(comm: Communicator, problem: peer_norm.Shape, operands: tuple[Any, ...], wanted: PlanPreference) -> bool:
@@ -145,8 +145,8 @@ def _launched(
         targets = [one if _fits(one) and _apart(one, place, inputs) else make() for place, one in enumerate(results)]
     if not _apart(results[0], -1, results[1:]):
         raise InvalidProblemError("out: y and h share memory; give two arrays")
-    pointers = [0 if one is None else read(one).ptr for one in (*inputs, beside, *targets)]
-    peer_norm.launch(comm.peers, problem, *pointers, at)
+    pointers = *(0 if one is None else read(one).ptr for one in (*inputs, beside, *targets)), 0
+    peer_norm.launch(comm.peers, problem, pointers, at)
     for made, wanted in zip(targets, results, strict=True):
         if made is not wanted:
             elementwise("x")(made, out=wanted, stream=stream)

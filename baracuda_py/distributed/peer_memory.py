@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import platform
@@ -14,6 +15,7 @@ from ..backends.library import current
 from ..core.device import Device
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
+_NOTHING = contextlib.nullcontext()
 WORDS = 64
 """Bytes of the host's memory that a device reads and writes."""
 
@@ -38,7 +40,7 @@ class CudaMemory:
 
     def inside(self) -> AbstractContextManager[None]:
         """The device is the current one of this thread."""
-        return current(self.device)
+        return _NOTHING if self._runtime.getDevice() == self.device.ordinal else current(self.device)
 
     def identity(self) -> list[Any]:
         """Machine, process, and GPU: what the other ranks are told."""
@@ -78,11 +80,8 @@ class CudaMemory:
         if process != os.getpid():
             return int(self._runtime.ipcOpenMemHandle(bytes.fromhex(handle)))
         if ordinal != self.device.ordinal:
-            try:
-                self._runtime.deviceEnablePeerAccess(ordinal)
-            except self._runtime.CUDARuntimeError as error:
-                if "AlreadyEnabled" not in str(error):
-                    raise
+            # Where access is enabled already, this one leaves no error behind for another package to find.
+            self._runtime._deviceEnsurePeerAccess(ordinal)
         return int(ptr)
 
     def close(self, ptr: int, theirs: Sequence[Any]) -> None:
@@ -120,8 +119,8 @@ class CudaMemory:
 
     def load(self, function: int) -> None:
         """Have a kernel's code on the device, which the driver else brings at its first launch."""
-        if (load := getattr(self._driver, "cuFuncLoad", None)) is not None:
-            load(function)
+        with contextlib.suppress(AttributeError, RuntimeError):  # of bindings or a driver that have no such call
+            self._driver.cuFuncLoad(function)
 
     def launched(self, phases: Sequence[int], launch: Callable[[int], None]) -> None:
         """All phases of a kernel in one launch."""

@@ -16,6 +16,7 @@ OP = "distributed.all_reduce_residual_rms_norm"
 PHASES = {"one_shot": (1, 4), "two_shot": (1, 2, 4)}
 RUNGS = tuple(rung for rung in LADDER if rung.chunks <= 4)
 
+ELEMENTS = (*HALVES, ElementKind.F32)
 PARAMS = forward_params(
     "PeerNormParams", x="ptr", residual="ptr", weight="ptr", y="ptr", h="ptr", rstd="ptr", weight_offset="f64",
     **kernels.FIELDS,  # type: ignore[arg-type]
@@ -35,7 +36,7 @@ def _kernel(rung: Rung, two: bool) -> Kernel:
 
 NORM = Variant(
     "peers_norm", lambda p: "runs on a communicator", source="distributed/all_reduce_norm.cu",
-    elements=(*HALVES, ElementKind.F32),
+    elements=ELEMENTS,
     kernels=tuple(_kernel(rung, two) for two in (False, True) for rung in RUNGS),
 )  # fmt: skip
 
@@ -79,10 +80,8 @@ def prepare(peers: PeerRanks, shape: Shape) -> None:
     peers.function(NORM, OP, shape.element, _step(shape, peers.size, peers.multiprocessors))
 
 
-def launch(
-    peers: PeerRanks, shape: Shape, x: int, residual: int, weight: int, y: int, h: int, stream: int
-) -> None:  # fmt: skip
-    """y, h of a shape that has a rung; operands by address, dense and aligned to 16 bytes; weight may be 0, for none."""
+def launch(peers: PeerRanks, shape: Shape, pointers: tuple[int, ...], stream: int) -> None:
+    """y, h of a shape that has a rung. pointers: x, residual, weight, y, h, rstd, dense and aligned; 0 for none."""
     step = _step(shape, peers.size, peers.multiprocessors)
 
     def made(phases: int) -> Any:
@@ -97,5 +96,4 @@ def launch(
         return peers.packed(NORM, OP, shape.element, step, PARAMS, image)
 
     phases = PHASES[step.kernel.rpartition("_")[0]]
-    pointers = x, residual, weight, y, h, 0
     peers.launch(step.kernel, phases, shape, made, pointers, stream)

@@ -218,7 +218,7 @@ class PeerRanks:
                 if rank != self.rank:
                     if not failed:
                         self.memory.write(ptr + kernels.LEFT + 8 * self.rank, _LEFT)
-                    self.memory.close(ptr, place[:-1])
+                    tried(partial(self.memory.close, ptr, place[:-1]))  # of a rank that has ended it may be gone
             with self._ending():
                 self.closed = True
                 self.memory.free_words(self._word)

@@ -83,11 +83,11 @@ BARACUDA_D void all_reduce_norm(const P& p) {
         if constexpr (TWO) *reinterpret_cast<uint4*>(&v[c]) = __ldcg(peers.chunk(s, place(row, c)));
         else v[c] = summed(row, c);
       }
-      norm::add_residual<T, true, CHUNKS, (CHUNKS < 4 ? CHUNKS : 4)>(p, v, [&](int c) {
-        return norm::Place<true, int>{at, column(c), left(c)};
-      });
+      norm::add_residual<T, true, CHUNKS, (CHUNKS < 4 ? CHUNKS : 4)>(
+          p, v, [&](int c) { return norm::Place<true, int>{at, column(c), left(c)}; });
       norm::Statistics<A> found[1];
-      u32 lost = norm::statistics<T, LANES, CHUNKS, false, true>(p, v, found, boards, [&](int, int c) { return left(c); });
+      u32 lost =
+          norm::statistics<T, LANES, CHUNKS, false, true>(p, v, found, boards, [&](int, int c) { return left(c); });
       if (!live) lost = 0;
       const bool kept = !norm::leaves_range<T> || lost == 0;
       T* const y = static_cast<T*>(p.y) + at.offset(p, norm::Y);

@@ -15,10 +15,11 @@ from peers_stand_in import drawn
 import baracuda_py as bc
 from baracuda_py.core.device import resolve_device
 from baracuda_py.core.element import REALS, ElementKind
-from baracuda_py.distributed import peers
+from baracuda_py.distributed import peer_kernels, peers
 from baracuda_py.distributed.peer_kernels import ONE_SHOT
 from baracuda_py.distributed.peer_memory import CudaMemory
 from baracuda_py.distributed.tree import reduced
+from baracuda_py.jit.compiler import compile_all
 
 D = bc.distributed
 MOST = 1 << 22  # bytes
@@ -86,14 +87,23 @@ def sizes(comm: Any, share: bool) -> None:
 
 
 def elements(comm: Any, share: bool) -> None:
-    """Every element and op, by both kernels."""
+    """Every element with one of the ops, by both kernels, which are compiled side by side."""
+    cases = []
+    for place, kind in enumerate(REALS):
+        ops = [op for op in D.ReduceOp if op is not D.ReduceOp.MEAN or kind.is_float]
+        cases.append((kind, ops[place % len(ops)]))
     with here(comm, share):
-        for place, kind in enumerate(REALS):
-            ops = [op for op in D.ReduceOp if op is not D.ReduceOp.MEAN or kind.is_float]
-            for op in (ops[place % len(ops)], ops[(place + 2) % len(ops)]):
-                held = Held(comm, str(kind), op.value, ONE_SHOT[comm.size] + 4096 if comm.size > 2 else 1 << 19)
-                for count in (1001, held.count - 5):
-                    assert int(held.call(1, count, 0)) == 0, (kind, op, count)
+        units = []
+        for kind, op in cases:
+            for kernel in peer_kernels.PHASES:
+                step = comm.peers._step(kernel, op, False)
+                units.append(peer_kernels.ALL_REDUCE.launched("distributed.all_reduce", kind, None, step)[0])
+        compile_all(units, comm.place.target)
+        D.barrier(comm)
+        for kind, op in cases:
+            held = Held(comm, str(kind), op.value, ONE_SHOT[comm.size] + 4096 if comm.size > 2 else 1 << 19)
+            for count in (1001, held.count - 5):
+                assert int(held.call(1, count, 0)) == 0, (kind, op, count)
 
 
 def many(comm: Any, share: bool, calls: int) -> None:
