@@ -11,7 +11,7 @@ from typing import Any
 from ..backends.nccl import NCCL, NcclRanks, unique_id
 from ..core.checked import shown, whole
 from ..core.config import get
-from ..core.device import Device, resolve_device
+from ..core.device import Device, driver_device_count, resolve_device
 from ..core.errors import InvalidProblemError, UnsupportedError
 from ..interop.packages import package_name
 from .communicator import Communicator
@@ -24,6 +24,7 @@ from .sockets import ProcessTransport
 ENGINES = ("processes", "torch", "nccl", "peers")
 
 RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+LOCALS = ("SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
 SIZES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 
 
@@ -90,8 +91,15 @@ def reached_peers(comm: Communicator) -> PeerRanks | str:
 
 
 def _local_device() -> Device:
+    """The GPU of this rank on its host: of LOCAL_RANK, or of what srun and mpirun set for several processes.
+
+    Those may give each process one GPU of its own, whose number is then 0. Without any of them the current device.
+    """
     local = os.environ.get("LOCAL_RANK")
-    return resolve_device(None if local is None else int(local))
+    several = next((os.environ[name] for name in SIZES if name in os.environ), "1") != "1"
+    if local is None and several and driver_device_count() > 1:
+        local = next((os.environ[name] for name in LOCALS if name in os.environ), None)
+    return resolve_device(None if local is None else _number("local rank", None, ("LOCAL_RANK", *LOCALS)))
 
 
 def linked_by_nccl(comm: Communicator) -> NcclRanks:
