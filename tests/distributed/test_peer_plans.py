@@ -117,6 +117,16 @@ def test_calls(
         assert bool(needed) == strided
         plan.run(args, workspace=pointer_view(aligned_bytes(max(needed, 1))), stream=0)
         assert y.tobytes() == want.tobytes()
+        space = pointer_view(aligned_bytes(max(needed, 1)))
+        bound = plan.bind(args, workspace=space, stream=0)
+        for _ in range(2):
+            if inplace:
+                y[...] = x
+            bound()
+            assert y.tobytes() == want.tobytes()
+        comm.peers.abort()
+        with pytest.raises(D.DistributedError):
+            bound()
 
     with emulating(1):
         D.run_ranks(work, size, timeout=60)
