@@ -175,7 +175,8 @@ class PeerRanks:
     def fixed(self, kernel: str, x: TensorRef, y: TensorRef, op: ReduceOp) -> Callable[[int], None]:
         """`all_reduce` of these operands with everything but the stream fixed."""
         element: ElementKind = y.element  # type: ignore[assignment]
-        size, most, made = element.itemsize, kernels.HALF // element.itemsize, {}
+        size, most = element.itemsize, kernels.HALF // element.itemsize
+        made: dict[tuple[int, int], Callable[[int], None]] = {}
         rest = *self.regions, *[0] * (kernels.RANKS - self.size), self._word
         starts = range(0, y.shape[0], most)
 
