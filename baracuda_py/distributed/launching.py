@@ -21,7 +21,7 @@ from .communicator import Communicator
 from .descriptors import AllToAllVDescriptor, SendReceiveDescriptor
 from .device import Job, NativeJob, PeerJob, PeerTwoShotJob
 from .host import RUN, fitting
-from .refs import Room
+from .refs import Room, flat
 
 Ref = TensorRef | None
 
@@ -62,18 +62,57 @@ def on_device(
     current = current_stream(given, runtime_for(comm.place), ordinal)
     at = current() if stream is None else stream_pointer(stream)
     capturing = runtime_for(comm.place).capturing(at)
-    if capturing:
-        _agree(desc, comm, capturing)  # what is new is refused before anything is loaded
-    if row.peers:
-        x, y = refs
-        assert x is not None and y is not None
-        carrier.prepare(JOBS[row.name].kernel, desc.element, desc.op, x.ptr | y.ptr)
+    if desc not in comm.agreed and not capturing:
+        _prepare(desc, row, refs, carrier)
     _agree(desc, comm, capturing)
     if workspace is None and needed:
         with allocating(package_name(type(given[0])), ordinal, stream):
             workspace = maker(given[0], (needed,), ElementKind.U8, ordinal)()
     room = Room(located(workspace, "workspace").ptr if needed else 0, ordinal)
     getattr(job(desc, comm, row, refs[0], refs[1], room, carrier, at), desc.collective)()
+
+
+def bound(
+    desc: Any, comm: Communicator, row: Any, args: Any, refs: list[Ref], needed: int, workspace: Any, stream: Any
+) -> Any:
+    """`on_device` once, without its launches, and what makes them."""
+    given = [one for one in (args.x, args.y) if one is not None]
+    carrier, ordinal = comm.peers if row.peers else comm.link, comm.place.ordinal
+    current = current_stream(given, runtime_for(comm.place), ordinal)
+    if stream is not None:
+        fixed = stream_pointer(stream)
+        current = lambda: fixed  # noqa: E731
+    capturing = runtime_for(comm.place).capturing(current())
+    if not capturing:
+        _prepare(desc, row, refs, carrier)
+    _agree(desc, comm, capturing)
+    x, y = refs
+    if row.peers and not needed and x is not None and y is not None:
+        call = carrier.fixed(JOBS[row.name].kernel, flat(x), flat(y), desc.op)
+
+        def fire(_keep: Any = given) -> None:
+            if not carrier.quiet:
+                comm.check()
+            call(current())
+
+        return fire
+    if workspace is None and needed:
+        with allocating(package_name(type(given[0])), ordinal, stream):
+            workspace = maker(given[0], (needed,), ElementKind.U8, ordinal)()
+    at = located(workspace, "workspace").ptr if needed else 0
+
+    def again(_keep: Any = (given, workspace)) -> None:
+        comm.check()
+        getattr(job(desc, comm, row, x, y, Room(at, ordinal), carrier, current()), desc.collective)()
+
+    return again
+
+
+def _prepare(desc: Any, row: Any, refs: list[Ref], carrier: Any) -> None:
+    """Load the kernels of a row of peers, which must be there before any rank waits in one."""
+    x, y = refs
+    if row.peers and x is not None and y is not None:
+        carrier.prepare(JOBS[row.name].kernel, desc.element, desc.op, x.ptr | y.ptr)
 
 
 def _agree(desc: Any, comm: Communicator, capturing: bool) -> None:

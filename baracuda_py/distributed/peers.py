@@ -172,6 +172,30 @@ class PeerRanks:
             key = element, op, count, not (pointers[0] | pointers[1]) % kernels.CHUNK
             self.launch(kernel, kernels.PHASES[kernel], key, partial(self._made, kernel, *key), pointers, stream)
 
+    def fixed(self, kernel: str, x: TensorRef, y: TensorRef, op: ReduceOp) -> Callable[[int], None]:
+        """`all_reduce` of these operands with everything but the stream fixed."""
+        element: ElementKind = y.element  # type: ignore[assignment]
+        size, most = element.itemsize, kernels.HALF // element.itemsize
+        made: dict[tuple[int, int], Callable[[int], None]] = {}
+        rest = *self.regions, *[0] * (kernels.RANKS - self.size), self._word
+        starts = range(0, y.shape[0], most)
+
+        def fire(number: int, start: int, stream: int) -> None:
+            found = made.get((number, start))
+            if found is None:
+                pointers = x.ptr + start * size, y.ptr + start * size
+                wide = not (pointers[0] | pointers[1]) % kernels.CHUNK
+                launch = self._made(kernel, element, op, min(most, y.shape[0] - start), wide, number)
+                found = made[number, start] = launch.fixed((*pointers, *rest), ())
+            found(stream)
+
+        def call(stream: int) -> None:
+            with self.memory.inside():
+                for start in starts:
+                    self.memory.launched(kernels.PHASES[kernel], lambda number: fire(number, start, stream))  # noqa: B023
+
+        return call
+
     def _made(self, kernel: str, element: ElementKind, op: ReduceOp, count: int, wide: bool, phases: int) -> Launch:
         """A launch whose pointers are left open: a thread for each chunk of a share, as far as that goes."""
         threads = kernels.THREADS * (self.size if kernel == "two_shot" else 1)
@@ -200,6 +224,11 @@ class PeerRanks:
         """The rank that a kernel has waited for in vain, as long as a call may wait."""
         said = 0 if self.closed else ctypes.c_uint32.from_address(self._word + 4).value
         return said - 1 if 0 < said <= kernels.RANKS else None
+
+    @property
+    def quiet(self) -> bool:
+        """Whether neither the host nor the device has said that something is wrong."""
+        return not self.closed and ctypes.c_uint64.from_address(self._word).value == 0
 
     def abort(self) -> None:
         """End waits that are under way on the device, and those to come."""

@@ -12,7 +12,9 @@ take a descriptor alone.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 from ..backends.nccl import NCCL, TYPES
@@ -275,6 +277,20 @@ class CollectivePlan:
         if workspace is not None and (got := viewed_bytes(workspace)) < needed:
             raise WorkspaceTooSmallError(needed, got)
         launching.on_device(self.desc, self.comm, row, args, refs, needed, workspace, stream)
+
+    def bind(self, args: CollectiveArgs, workspace: Any = None, stream: Any = None) -> Callable[[], None]:
+        """`run` of these operands as a callable with everything fixed, which all ranks call in turn.
+
+        It holds the operands, and a workspace where none is given. Without `stream` it is the current one of each call.
+        """
+        row, x, y = self.checked(args)
+        if row.place == "cpu":
+            return partial(self.run, args)
+        refs = [None if one is None else _ref(one, self.desc.element) for one in (x, y)]
+        needed = launching.counted(self.desc, self.comm, row, *refs)
+        if workspace is not None and (got := viewed_bytes(workspace)) < needed:
+            raise WorkspaceTooSmallError(needed, got)
+        return launching.bound(self.desc, self.comm, row, args, refs, needed, workspace, stream)  # type: ignore[no-any-return]
 
     def __call__(self, *, x: Any = None, y: Any = None, workspace: Any = None, stream: Any = None) -> None:
         """`run` with the operands as keywords."""

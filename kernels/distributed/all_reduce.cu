@@ -19,7 +19,6 @@ template <class P, class V> BARACUDA_D void keep(const P& peers, i64 i, const V&
 template <class T, PeerOp OP, int R, bool WIDE> BARACUDA_D void one_shot(const PeerParams& p) {
   constexpr int N = vec_elems<T>;
   const Peers<R, PeerParams> peers(p);
-  if (peers.stopped) return;
   const i64 first = i64(blockIdx.x) * blockDim.x + threadIdx.x, step = i64(gridDim.x) * blockDim.x;
   const i64 chunks = div_up(p.count, N);
   if (p.phases & phase_give) {
@@ -44,7 +43,6 @@ template <class T, PeerOp OP, int R, bool WIDE> BARACUDA_D void one_shot(const P
 template <class T, PeerOp OP, int R, bool WIDE> BARACUDA_D void two_shot(const PeerParams& p) {
   constexpr int N = vec_elems<T>;
   const Peers<R, PeerParams> peers(p);
-  if (peers.stopped) return;
   const i64 first = i64(blockIdx.x) * blockDim.x + threadIdx.x, step = i64(gridDim.x) * blockDim.x;
   const i64 chunks = div_up(p.count, N), share = div_up(chunks, R);
   if (p.phases & phase_give) {

@@ -19,7 +19,6 @@ BARACUDA_D void all_reduce_norm(const P& p) {
   __shared__ __align__(16) unsigned char memory[norm::Boards<A, LANES>::bytes];
   norm::Boards<A, LANES> boards(memory);
   const Peers<R, P> peers(p);
-  if (peers.stopped) return;
   const int group = static_cast<int>(threadIdx.x) / LANES, lane = static_cast<int>(threadIdx.x) % LANES;
   const int cols = static_cast<int>(p.cols);
   const i64 share = div_up(p.rows, static_cast<i64>(SHARES)), tiles = div_up(share, static_cast<i64>(GROUPS));

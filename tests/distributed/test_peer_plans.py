@@ -15,8 +15,10 @@ import baracuda_py as bc
 from baracuda_py.calls import call as call_module
 from baracuda_py.core import device as device_module
 from baracuda_py.core.element import ElementKind
-from baracuda_py.distributed import launching
+from baracuda_py.core.variant import Step
+from baracuda_py.distributed import launching, peer_kernels, peer_norm
 from baracuda_py.distributed.peer_kernels import ONE_SHOT
+from baracuda_py.jit.compiler import compile_all
 from baracuda_py.testing import pointer_view
 from baracuda_py.testing.emulator import emulating
 from baracuda_py.testing.layouts import aligned_bytes
@@ -117,6 +119,37 @@ def test_calls(
         assert bool(needed) == strided
         plan.run(args, workspace=pointer_view(aligned_bytes(max(needed, 1))), stream=0)
         assert y.tobytes() == want.tobytes()
+        space = pointer_view(aligned_bytes(max(needed, 1)))
+        bound = plan.bind(args, workspace=space, stream=0)
+        for _ in range(2):
+            if inplace:
+                y[...] = x
+            bound()
+            assert y.tobytes() == want.tobytes()
+        comm.peers.abort()
+        with pytest.raises(D.DistributedError):
+            bound()
 
     with emulating(1):
         D.run_ranks(work, size, timeout=60)
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_the_largest_kernels_do_not_spill(target: str) -> None:
+    eight = {"RANKS": 8}
+    units = [
+        peer_kernels.ALL_REDUCE.launched(
+            "distributed.all_reduce",
+            kind,
+            None,
+            Step("two_shot", (1, 1, 1), {}, {"OP": "sum", "WIDE": wide, **eight}, 512),
+        )[0]
+        for kind, wide in ((ElementKind.F64, True), (ElementKind.I8, True), (ElementKind.BF16, False))
+    ]
+    for name, kind in (("two_shot_2048", ElementKind.BF16), ("one_shot_2048", ElementKind.F32)):
+        step = Step(name, (1, 1, 1), {}, {"W": ElementKind.F32, **eight}, 512)
+        units.append(peer_norm.NORM.launched(peer_norm.OP, kind, None, step)[0])
+    for made in compile_all(units, target):
+        for name, kernel in made.kernels.items():
+            assert kernel.spill_stores == kernel.spill_loads == 0, (name, kernel)

@@ -9,7 +9,7 @@
 // begin the call between, which on each of them comes after its reads of that half.
 //
 // A wait ends without its flag when the host asks for that in `word`, or after a number of polls. The launch then leaves
-// its results undone and says so, there and in its region, and later launches end at once.
+// its results undone and says so, there and in its region, and later launches wait for nothing and leave theirs.
 #include <baracuda/types.cuh>
 
 namespace baracuda {
@@ -49,7 +49,7 @@ template <int R, class P> struct Peers {
   const P& p;
   PeerHeader* own;
   u64 epoch;
-  bool stopped;
+  bool stopped;  // looked at where it matters, and not before the first loads of operands are under way
 
   BARACUDA_D explicit Peers(const P& p) : p(p), own(static_cast<PeerHeader*>(p.region[p.rank])) {
     epoch = own->epochs[blockIdx.x] + 1;
@@ -66,7 +66,7 @@ template <int R, class P> struct Peers {
   // All that the block has written may be read by its like on every rank.
   BARACUDA_D void signal(int stage) const {
     __syncthreads();
-    if (threadIdx.x < R) {
+    if (threadIdx.x < R && !stopped) {
       PeerHeader* const there = static_cast<PeerHeader*>(p.region[threadIdx.x]);
       tell_epoch(&there->flags[stage][blockIdx.x][p.rank], epoch);
     }
@@ -74,8 +74,8 @@ template <int R, class P> struct Peers {
 
   // Wait for the signal of every rank; false: it will not come.
   BARACUDA_D bool await(int stage) const {
-    bool lost = false;
-    if (threadIdx.x < R) lost = !comes(&own->flags[stage][blockIdx.x][threadIdx.x]);
+    bool lost = stopped;
+    if (threadIdx.x < R && !stopped) lost = !comes(&own->flags[stage][blockIdx.x][threadIdx.x]);
     return __syncthreads_or(lost) == 0;
   }
 
