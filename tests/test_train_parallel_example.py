@@ -34,6 +34,25 @@ def test_the_bits_of_one_rank(
     found = example.run(given)
     assert found["same"] and "the same bits" in capsys.readouterr().out
     assert len(found["losses"]) == 3 and found["losses"][-1] < found["losses"][0]
+    assert found["tokens_per_second"] > 0
+
+
+def test_the_peer_trains_the_same_model(
+    example: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    import gpt_ddp
+    from gpt_data import load
+    from gpt_model import Decoder
+
+    whole = Decoder(example.TINY, np, 1)
+    tokens, targets = load(str(tmp_path / "text"), 16).batch(np.random.default_rng(0), 4, 16)
+    loss = gpt_ddp.Trained(whole)(torch.from_numpy(tokens).long(), torch.from_numpy(targets).long())
+    want, _ = whole.loss_and_gradients(tokens, targets)
+    assert abs(float(loss.detach()) - float(want)) < 1e-4
+    monkeypatch.setenv("PYTHONPATH", str(EXAMPLES))
+    found = example.run(["--gpus", "2", "--mode", "data", "--text", str(tmp_path / "text"), "--peer", "torch"])
+    assert found["peer"] > 0 and "torch's DDP over 2 ranks" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("compute", ["float32", "bfloat16"])

@@ -41,6 +41,7 @@ from .expert_parallel import ExpertRoute as ExpertRoute
 from .expert_parallel import expert_combine as expert_combine
 from .expert_parallel import expert_dispatch as expert_dispatch
 from .expert_parallel import expert_parallel_moe as expert_parallel_moe
+from .fused_norm import all_reduce_residual_rms_norm as all_reduce_residual_rms_norm
 from .launch import run_ranks as run_ranks
 from .linear import column_parallel_linear as column_parallel_linear
 from .linear import column_parallel_linear_backward as column_parallel_linear_backward

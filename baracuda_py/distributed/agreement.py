@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from ..core.checked import shown
-from ..core.errors import InvalidProblemError
+from ..core.errors import CaptureError, InvalidProblemError
 from .communicator import Communicator
 
 
@@ -17,12 +17,29 @@ def checked_communicator(comm: Any) -> Communicator:
     return comm
 
 
+def _call(name: str, said: dict[str, Any]) -> tuple[dict[str, str], str]:
+    call = {"collective": name, **{field: str(value) for field, value in said.items()}}
+    return call, json.dumps(call)
+
+
 def agree(comm: Communicator, name: str, **said: Any) -> None:
     """Raises `MismatchError` on every rank where ranks say other things; asks them once for each thing said."""
     if comm.size == 1:
         return
-    call = {"collective": name, **{field: str(value) for field, value in said.items()}}
-    key = json.dumps(call)
+    call, key = _call(name, said)
     if key not in comm.agreed:
         comm.exchange(call)
         comm.agreed.add(key)
+
+
+def agreed(comm: Communicator, name: str, **said: Any) -> bool:
+    """Whether the ranks have compared such a call."""
+    return comm.size == 1 or _call(name, said)[1] in comm.agreed
+
+
+def new_in_graph(name: str) -> CaptureError:
+    """The error of a call that ranks would have to compare while a stream is captured."""
+    return CaptureError(
+        f"{name} is new to this communicator, or compared at every call (BARACUDA_CHECK=1): the ranks do so on the "
+        "host, which a graph does not repeat; make the same call once before the capture"
+    )

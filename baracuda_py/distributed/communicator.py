@@ -41,25 +41,41 @@ class Communicator:
         self._error: DistributedError | None = None
         self._link: Any = None
         self._linking: Callable[[Communicator], Any] | None = None
+        self._peers: Any = "its engine knows no GPU"
+        self._peering: Callable[[Communicator], Any] | None = None
         self.plans: dict[Any, Any] = {}  # of the functions, by descriptor and preference
-        self.agreed: set[str] = set()  # calls on a device that all ranks have made alike
+        self.agreed: set[Any] = set()  # calls on a device that all ranks have made alike
+        self.lanes: dict[str, Any] = {}  # a stream for exchanges beside that of a call, and what copies there
         self._pid, self._parent = os.getpid(), parent
         self.rank, self.size = self._members.index(transport.rank), len(self._members)
 
     @property
     def engine(self) -> str:
-        """What carries the exchange: threads, processes, torch, nccl."""
-        return self._transport.engine if self._link is None else "nccl"
+        """What carries arrays: threads, processes, torch; of a device nccl, or peers where it alone is there."""
+        if self._link is not None:
+            return "nccl"
+        return self._transport.engine if isinstance(self._peers, str) else "peers"
 
     @property
     def device(self) -> int | None:
         """The CUDA device that this rank's arrays are on; None where they are of the host."""
-        return None if self._link is None else self._link.device.ordinal
+        return None if self.place is None else self.place.ordinal
+
+    @property
+    def place(self) -> Any:
+        """The same as a `Device`."""
+        with_one = self._link if self._link is not None else self._peers
+        return getattr(with_one, "device", None)
 
     @property
     def link(self) -> Any:
         """This rank of NCCL's communicator."""
         return self._link
+
+    @property
+    def peers(self) -> Any:
+        """This rank's way into the memory of the other ranks' GPUs, or, as text, why it has none."""
+        return self._peers
 
     @property
     def timeout(self) -> float:
@@ -96,9 +112,10 @@ class Communicator:
         """Leave: others that wait for this rank from now on raise `RankLostError`. What was split off ends with it."""
         if not self._closed:
             self._closed = True
-            if self._link is not None and self._pid == os.getpid():
-                self._transport.mailbox.watchers.remove(self._link.abort)
-                self._link.close()
+            if self._pid == os.getpid():
+                for one in self._of_device():
+                    self._transport.mailbox.watchers.remove(one.abort)
+                    one.close()
             if self._group == "0" and self._pid == os.getpid():
                 self._transport.close(time.monotonic() + min(self.timeout, 5.0))
 
@@ -119,6 +136,8 @@ class Communicator:
         made = self._part([rank for _, rank in ranks], f"{self._group}/{self._splits}.{color}")
         if self._linking is not None:
             made.attach(self._linking)
+        if self._peering is not None:
+            made.reach(self._peering)
         return made
 
     def _part(self, ranks: list[int], group: str) -> Communicator:
@@ -131,6 +150,20 @@ class Communicator:
         self._linking, self._link, self.plans = linking, linking(self), {}
         self._transport.mailbox.watchers.append(self._link.abort)
 
+    def reach(self, peering: Callable[[Communicator], Any]) -> None:
+        """Have kernels read the memory of other ranks' GPUs, here and in what is split off; `peering` finds how."""
+        self._peering, self._peers, self.plans = peering, peering(self), {}
+        if not isinstance(self._peers, str):
+            self._transport.mailbox.watchers.append(self._peers.abort)
+
+    def watch(self, abort: Callable[[], object]) -> None:
+        """Have a function called where something fails, by the thread that hears of it."""
+        self._transport.mailbox.watchers.append(abort)
+
+    def _of_device(self) -> list[Any]:
+        """What works on the device."""
+        return [one for one in (self._peers, self._link) if one is not None and not isinstance(one, str)]
+
     # --- the exchange ------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
@@ -140,8 +173,11 @@ class Communicator:
         if self.closed:
             raise DistributedError("the communicator is closed")
         error = self._error or self._transport.mailbox.failure(self._group)
-        if error is None and self._link is not None and self._link.aborted:
+        if error is None and any(one.aborted for one in self._of_device()):
             error = RankLostError("a rank ended; what was under way on the device is aborted")
+        if error is None and (late := getattr(self._peers, "late", None)) is not None:
+            error = TimedOutError(f"a kernel of rank {self.rank} waited about {self.timeout:g} s for rank {late}")
+            self._fail(error)
         if error is not None:
             raise type(error)(*error.args)
 

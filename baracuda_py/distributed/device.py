@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..backends.nccl import NcclRanks
 from ..core.element import ElementKind
 from ..core.tensor import TensorRef
 from ..expressions.elementwise import elementwise
@@ -34,7 +33,7 @@ class Job:
     """One call on one rank. carrier: what moves, None to count the workspace only."""
 
     def __init__(
-        self, desc: Any, rank: int, x: TensorRef, y: TensorRef | None, room: Room, carrier: NcclRanks | Any, stream: Any
+        self, desc: Any, rank: int, x: TensorRef, y: TensorRef | None, room: Room, carrier: Any, stream: Any
     ) -> None:
         self.desc, self.rank, self.ranks, self.x, self.y = desc, rank, desc.ranks, x, y
         self.room, self.carrier, self.stream = room, carrier, stream
@@ -203,6 +202,27 @@ class Job:
         into = self.room.take(y.shape, y.element) if refs.overlap(self.x, y) else y  # type: ignore[arg-type]
         self.summed(self._heard(pieces), into, self.desc.op)
         self.copy(into, self.y)
+
+
+class PeerJob(Job):
+    """Sums by kernels that read the peers' memory; kernel: which of them."""
+
+    kernel = "one_shot"
+
+    def all_reduce(self) -> None:
+        y = self.y
+        assert y is not None
+        x = refs.flat(self.packed(self.x))
+        into = self.target(x, y)
+        if self.carrier is not None:
+            self.carrier.all_reduce(self.kernel, x, refs.flat(into), self.desc.op, self.stream)
+        self.copy(into, y)
+
+
+class PeerTwoShotJob(PeerJob):
+    """Each rank sums a share."""
+
+    kernel = "two_shot"
 
 
 class NativeJob(Job):

@@ -57,7 +57,7 @@ def _plain(given: dict[str, Any]) -> None:
         )
 
 
-def _grows(x: Any) -> bool:
+def grows(x: Any) -> bool:
     """Whether torch records what is done with a tensor."""
     return may_grow(x) and bool(sys.modules["torch"].is_grad_enabled())
 
@@ -67,7 +67,7 @@ def has_one(given: dict[str, Any]) -> bool:
     _plain(given)
     if getattr(given.get("op"), "value", given.get("op", "sum")) in ("sum", "mean"):
         return True
-    if _grows(given["x"]):
+    if grows(given["x"]):
         raise UnsupportedError(f"op {given['op']} has no gradient over ranks, only sum and mean have; detach x")
     return False
 
@@ -77,7 +77,7 @@ def refused(name: str) -> Callable[[dict[str, Any]], bool]:
 
     def tell(given: dict[str, Any]) -> bool:
         _plain(given)
-        if _grows(given["like" if name == "receive" else "x"]):
+        if grows(given["like" if name == "receive" else "x"]):
             instead = "all_reduce" if name == "reduce" else "permute"
             raise UnsupportedError(f"{name} has no gradient, {instead} has one; or detach the operand")
         return False

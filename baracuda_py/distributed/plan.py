@@ -12,7 +12,9 @@ take a descriptor alone.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 from ..backends.nccl import NCCL, TYPES
@@ -34,6 +36,7 @@ from ..core.tensor import TensorRef
 from . import descriptors as d
 from . import launching
 from .communicator import Communicator
+from .peer_kernels import ONE_SHOT
 from .refs import viewed
 
 
@@ -46,22 +49,32 @@ class CollectiveArgs:
 
 
 class Row(NamedTuple):
-    """A way to do a collective. place: "cpu" or "cuda", where its arrays are. fixed: its sums have one order."""
+    """A way to do a collective. place: "cpu" or "cuda", where its arrays are. fixed: its sums have one order.
+
+    peers: by kernels that read the memory of the other ranks' GPUs.
+    """
 
     name: str
     place: str
     backend: BackendKind
     engines: tuple[str, ...]
     fixed: bool = True
+    peers: bool = False
 
 
-ANY = ("threads", "processes", "torch", "nccl")
+ANY = ("threads", "processes", "torch", "nccl", "peers")
 RANKS = Row("ranks", "cpu", BackendKind.NUMPY, ANY)
 MOVES = (RANKS, Row("nccl", "cuda", BackendKind.NCCL, ("nccl",)))
 SUMS = (
     RANKS,
     Row("nccl_tree", "cuda", BackendKind.NCCL, ("nccl",)),
     Row("nccl", "cuda", BackendKind.NCCL, ("nccl",), False),
+)
+ALL_REDUCES = (
+    RANKS,
+    Row("peers_one_shot", "cuda", BackendKind.BESPOKE, ("nccl", "peers"), peers=True),
+    Row("peers_two_shot", "cuda", BackendKind.BESPOKE, ("nccl", "peers"), peers=True),
+    *SUMS[1:],
 )
 
 
@@ -111,9 +124,20 @@ class CollectivePlan:
                 return f"NCCL sums no {desc.element}"
         if op is not None and row.fixed and desc.element not in REALS:
             return f"no kernel sums {desc.element} over ranks"
+        if row.peers:
+            return self._why_no_peers(row)
         if desc.element.bits < 8:
             return f"{desc.element} moves as its bytes, uint8"
         return NCCL.unavailable()
+
+    def _why_no_peers(self, row: Row) -> str:
+        if isinstance(self.comm.peers, str):
+            return self.comm.peers
+        most = ONE_SHOT[self.desc.ranks]
+        nbytes = math.prod(self.desc.shape) * self.desc.element.itemsize
+        if row.name == "peers_one_shot":
+            return "" if nbytes <= most else f"is for messages up to {most} bytes, this has {nbytes}"
+        return "" if nbytes > most else f"is for messages above {most} bytes, this has {nbytes}"
 
     # --- what it is --------------------------------------------------------------------------------------------------
 
@@ -122,7 +146,7 @@ class CollectivePlan:
         if not fits:
             raise UnsupportedError(f"no row of {type(self).__name__} takes arrays of {place}", self.explain())
         if not self.preference.deterministic:
-            fits.sort(key=lambda row: row.fixed)
+            fits.sort(key=lambda row: row.fixed and not row.peers)
         return fits[0]
 
     def _first(self) -> Row:
@@ -170,7 +194,7 @@ class CollectivePlan:
         """The rows, each with why it is not taken."""
         lines = [f"{self.op}  {self.desc}  rank {self.comm.rank} of {self.comm.size}, engine {self.comm.engine}"]
         lines += [
-            f"  {row.name:<12} {row.place:<5} {row.backend.value:<6} {self._refused[row.name] or 'would do'}"
+            f"  {row.name:<14} {row.place:<5} {row.backend.value:<8} {self._refused[row.name] or 'would do'}"
             for row in self.variants
         ]
         return "\n".join(lines)
@@ -254,6 +278,20 @@ class CollectivePlan:
             raise WorkspaceTooSmallError(needed, got)
         launching.on_device(self.desc, self.comm, row, args, refs, needed, workspace, stream)
 
+    def bind(self, args: CollectiveArgs, workspace: Any = None, stream: Any = None) -> Callable[[], None]:
+        """`run` of these operands as a callable with everything fixed, which all ranks call in turn.
+
+        It holds the operands, and a workspace where none is given. Without `stream` it is the current one of each call.
+        """
+        row, x, y = self.checked(args)
+        if row.place == "cpu":
+            return partial(self.run, args)
+        refs = [None if one is None else _ref(one, self.desc.element) for one in (x, y)]
+        needed = launching.counted(self.desc, self.comm, row, *refs)
+        if workspace is not None and (got := viewed_bytes(workspace)) < needed:
+            raise WorkspaceTooSmallError(needed, got)
+        return launching.bound(self.desc, self.comm, row, args, refs, needed, workspace, stream)  # type: ignore[no-any-return]
+
     def __call__(self, *, x: Any = None, y: Any = None, workspace: Any = None, stream: Any = None) -> None:
         """`run` with the operands as keywords."""
         self.run(CollectiveArgs(x=x, y=y), workspace, stream)
@@ -290,7 +328,7 @@ def viewed_bytes(workspace: Any) -> int:
 class AllReducePlan(CollectivePlan):
     """y, on every rank, is the reduction of all ranks' x."""
 
-    op, descriptor, variants = "distributed.all_reduce", d.AllReduceDescriptor, SUMS
+    op, descriptor, variants = "distributed.all_reduce", d.AllReduceDescriptor, ALL_REDUCES
 
 
 class ReducePlan(CollectivePlan):

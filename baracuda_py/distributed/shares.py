@@ -195,8 +195,8 @@ def wide_sum(x: Array, axis: int, more: dict[str, Any]) -> Any:
 def product_of_slices(
     a: Array, b: Array, bounds: Sequence[tuple[int, int]], multiply: Any, stream: Any
 ) -> Any:  # fmt: skip
-    """Σ a[:, first:end] @ b[first:end] over slices in their tree; multiply(left, right) makes one of them."""
+    """Σ a[..., first:end] @ b[first:end] over slices in their tree; multiply(left, right) makes one of them."""
     total = TreeSum(stream=stream)
     for first, end in bounds:
-        total.add(multiply(a[:, first:end], b[first:end]), own=True)
+        total.add(multiply(a[..., first:end], b[first:end]), own=True)
     return total.result()

@@ -14,6 +14,7 @@ from baracuda_py.backends.library import LibraryError
 from baracuda_py.core.arrays import read
 from baracuda_py.core.element import ElementKind
 from baracuda_py.core.tensor import TensorRef
+from baracuda_py.distributed import world
 from baracuda_py.distributed.device import Job, NativeJob
 from baracuda_py.distributed.plan import PLANS
 from baracuda_py.distributed.refs import Room
@@ -200,6 +201,30 @@ def test_rows_and_what_they_promise() -> None:
         assert not verdict and "x must be bfloat16" in verdict.reason
 
     D.run_ranks(work, 2, timeout=20)
+
+
+def test_the_gpu_of_a_rank_on_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LOCAL_RANK says it; what srun and mpirun set counts where a process sees several GPUs."""
+    asked: list[Any] = []
+    monkeypatch.setattr(world, "resolve_device", asked.append)
+    for name in ("LOCAL_RANK", *world.LOCALS, *world.SIZES):
+        monkeypatch.delenv(name, raising=False)
+    for visible in (1, 8):
+        monkeypatch.setattr(world, "driver_device_count", lambda visible=visible: visible)
+        world._local_device()
+        monkeypatch.setenv("SLURM_LOCALID", "3")
+        monkeypatch.setenv("SLURM_NTASKS", "1")
+        world._local_device()  # what this process starts itself is not placed by srun
+        monkeypatch.setenv("SLURM_NTASKS", "8")
+        world._local_device()
+        monkeypatch.setenv("LOCAL_RANK", "5")
+        world._local_device()
+        monkeypatch.delenv("LOCAL_RANK")
+        monkeypatch.delenv("SLURM_LOCALID")
+    assert asked == [None, None, None, 5, None, None, 3, 5]
+    monkeypatch.setenv("LOCAL_RANK", "first")
+    with pytest.raises(bc.InvalidProblemError, match="LOCAL_RANK must be an integer"):
+        world._local_device()
 
 
 def test_a_missing_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,7 +166,7 @@ BAD: dict[str, Any] = {
     "engine must be one of": lambda: D.communicator(engine="mpi"),
     "engine must be 'threads' or 'processes'": lambda: D.run_ranks(D.barrier, 2, engine="mpi"),
     "function must be one that a new process can import": lambda: D.run_ranks(lambda comm: 0, 2, engine="processes"),
-    "source must be None, a path or": lambda: D.communicator(3),
+    "source must be None, a path, a torch ProcessGroup or": lambda: D.communicator(3),
     "rank is None": lambda: D.communicator("/nowhere", size=2),
     "size must be": lambda: D.communicator(rank=0, size=0),
 }
