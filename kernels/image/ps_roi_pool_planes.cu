@@ -38,8 +38,8 @@ template <class T, int N> BARACUDA_D void ps_roi_pool_planes(const PsRoiPoolPlan
         }
       }
       const A area = static_cast<A>(max(bin.rows * bin.columns, 1));
-      T* y = static_cast<T*>(p.y) + bin.region * p.y_steps[0] + own.channel * p.y_steps[1] +
-             own.bin[0] * p.y_steps[2] + own.bin[1] * p.y_steps[3];
+      T* y = static_cast<T*>(p.y) + bin.region * p.y_steps[0] + own.channel * p.y_steps[1] + own.bin[0] * p.y_steps[2] +
+             own.bin[1] * p.y_steps[3];
 #pragma unroll
       for (int k = 0; k < N; ++k, y += p.y_steps[1]) {
         if (k < own.many) *y = from_acc<T>(sum[k] / area);

@@ -4,10 +4,13 @@
 //
 // A row across is a sum over its places in their order, and what is made a sum over such rows in theirs. A block has
 // `walk` rows of the target, and the weights of rows, found once, in shared memory.
+#include <baracuda/async_copy.cuh>
 #include <baracuda/planes.cuh>
 #include "image/resample.cuh"
 
 namespace baracuda {
+
+constexpr int walk_ahead = 4;  // rows that are asked for before they are read
 
 // What an output reads along an axis: at most four places.
 template <class A> struct WalkTaps {
@@ -56,13 +59,16 @@ template <int N> struct WalkColumns {
 // Of N columns each TAPS places across: where they begin, how many they are, and their weights. ALL: they are TAPS of every
 // column, and neighbours in memory.
 template <class A, int N, int TAPS> struct WalkAcross {
-  i64 first[N];
-  i32 count[N];
+  i32 first[N];
   A weights[N][TAPS];
+  u32 counts;  // 32 / N bits a column
   bool all;
 
-  template <bool ALL, class T, class W>
-  BARACUDA_D void row(const T* x, i64 step, A (&sum)[N], W beyond) const {
+  static constexpr int bits = 32 / N;
+  BARACUDA_D int count(int e) const { return static_cast<int>(counts >> bits * e & (~0u >> (32 - bits))); }
+  BARACUDA_D void keep(int e, int count) { counts |= static_cast<u32>(count) << bits * e; }
+
+  template <bool ALL, class T, class W> BARACUDA_D void row(const T* x, i64 step, A (&sum)[N], W beyond) const {
 #pragma unroll
     for (int e = 0; e < N; ++e) {
       const T* const from = x + first[e];
@@ -70,11 +76,11 @@ template <class A, int N, int TAPS> struct WalkAcross {
 #pragma unroll
       for (int k = 0; k < TAPS; ++k) {
         if constexpr (ALL) sum[e] = math::fma(weights[e][k], to_acc(from[k]), sum[e]);
-        else if (k < count[e]) sum[e] = math::fma(weights[e][k], to_acc(from[k * step]), sum[e]);
+        else if (k < count(e)) sum[e] = math::fma(weights[e][k], to_acc(from[k * step]), sum[e]);
       }
       if constexpr (!ALL) {
 #pragma unroll 1
-        for (int k = TAPS; k < count[e]; ++k) sum[e] = math::fma(beyond(e, k), to_acc(from[k * step]), sum[e]);
+        for (int k = TAPS; k < count(e); ++k) sum[e] = math::fma(beyond(e, k), to_acc(from[k * step]), sum[e]);
       }
     }
   }
@@ -95,11 +101,12 @@ template <class T, int N, Resample MODE, class P> BARACUDA_D void walk_outputs(c
   const WalkColumns<N> own(p, across.out);
   if (!own.there) return;
   WalkAcross<A, N, 4> taps;
-  taps.all = p.steps[1][3] == 1;
+  taps.all = p.steps[1][3] == 1, taps.counts = 0;
 #pragma unroll
   for (int e = 0; e < N; ++e) {
     const WalkTaps<A> one = WalkTaps<A>::of(across, min(own.column + e, across.out - 1));
-    taps.first[e] = one.first * p.steps[1][3], taps.count[e] = one.count, taps.all = taps.all && one.count == 4;
+    taps.first[e] = static_cast<i32>(one.first * p.steps[1][3]), taps.keep(e, one.count);
+    taps.all = taps.all && one.count == 4;
 #pragma unroll
     for (int k = 0; k < 4; ++k) taps.weights[e][k] = one.weights[k];
   }
@@ -124,6 +131,7 @@ template <class T, int N, Resample MODE, class P> BARACUDA_D void walk_outputs(c
         for (int e = 0; e < N; ++e) ring[s][e] = ring[s + 1][e];
       }
       const T* const line = x + next * p.steps[1][2];
+      if (next + walk_ahead < down.in) prefetch_l2(line + walk_ahead * p.steps[1][2] + taps.first[0]);
       if (taps.all) taps.template row<true>(line, 1, ring[3], none);
       else taps.template row<false>(line, p.steps[1][3], ring[3], none);
     }
@@ -152,18 +160,17 @@ BARACUDA_D void walk_inputs(const P& p, T* target, const T* source) {
   const i64 from = down.reader(begin, false), to = down.reader(end - 1, true);
   const WalkColumns<N> own(p, across.in);
   WalkAcross<A, N, TAPS> taps;
-  i64 readers[N];
-  taps.all = p.steps[1][3] == 1;
+  i32 readers[N];
+  taps.all = p.steps[1][3] == 1, taps.counts = 0;
 #pragma unroll
   for (int e = 0; e < N; ++e) {
     const i64 column = min(own.column + e, across.in - 1), low = across.reader(column, false);
-    readers[e] = low, taps.first[e] = low * p.steps[1][3];
-    taps.count[e] = static_cast<i32>(across.reader(column, true) - low);
-    taps.all = taps.all && taps.count[e] == TAPS;
+    readers[e] = static_cast<i32>(low), taps.first[e] = static_cast<i32>(low * p.steps[1][3]);
+    const int count = static_cast<int>(across.reader(column, true) - low);
+    taps.keep(e, count), taps.all = taps.all && count == TAPS;
 #pragma unroll
     for (int k = 0; k < TAPS; ++k) {
-      taps.weights[e][k] =
-          k < taps.count[e] ? static_cast<A>(across.weight(across.at(low + k), column)) : A(0);
+      taps.weights[e][k] = k < count ? static_cast<A>(across.weight(across.at(low + k), column)) : A(0);
     }
   }
   const auto beyond = [&](int e, int k) {
@@ -204,6 +211,7 @@ BARACUDA_D void walk_inputs(const P& p, T* target, const T* source) {
       if (!own.there) continue;
       A row[N];
       const T* const line = dy + (start + r) * p.steps[1][2];
+      if (start + r + walk_ahead < to) prefetch_l2(line + walk_ahead * p.steps[1][2] + taps.first[0]);
       if (taps.all) taps.template row<true>(line, 1, row, beyond);
       else taps.template row<false>(line, p.steps[1][3], row, beyond);
 #pragma unroll

@@ -115,7 +115,8 @@ template <class T, int N, class P> BARACUDA_D void fetch_planes(const P& p, cons
 }
 
 // The other way, of sums of one plane.
-template <class T, class A, class P> BARACUDA_D void hand_plane(const P& p, T* x, const A* plane, int thread, int threads) {
+template <class T, class A, class P>
+BARACUDA_D void hand_plane(const P& p, T* x, const A* plane, int thread, int threads) {
   const int places = static_cast<int>(p.height * p.width);
   const float per_column = 1.0f / static_cast<float>(p.width);
 #pragma unroll 2

@@ -23,7 +23,8 @@ template <class A> BARACUDA_D void add_staged(A* plane, const StagedBins<A>& sta
     A values[some];
 #pragma unroll
     for (int s = 0; s < some; ++s) {
-      places[s] = staged.places[(task + s) * warp_size + lane], values[s] = staged.values[(task + s) * warp_size + lane];
+      places[s] = staged.places[(task + s) * warp_size + lane],
+      values[s] = staged.values[(task + s) * warp_size + lane];
     }
 #pragma unroll
     for (int s = 0; s < some; ++s) {

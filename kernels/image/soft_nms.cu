@@ -175,7 +175,7 @@ template <class T, int EACH> BARACUDA_D void soft_nms_pairs(const SoftNmsParams&
 template <class T, int EACH> BARACUDA_D void soft_nms_walk(const SoftNmsParams& p) {
   using A = acc_t<T>;
   constexpr int warps = soft_walkers / warp_size;
-  BARACUDA_DYNAMIC_SMEM(A, scores);            // the k-th of a thread is at k soft_walkers + thread
+  BARACUDA_DYNAMIC_SMEM(A, scores);         // the k-th of a thread is at k soft_walkers + thread
   __shared__ HeldScore<A> bests[2][warps];  // in turns, so that one barrier a pass is enough
   Sinking<T> sinking(p);
   const SoftWord<EACH>* const words = static_cast<const SoftWord<EACH>*>(p.words);

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    FLOATS, Args, Array, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative, Variant, operand, output,
+    FLOATS, Args, Array, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative, Variant, operand,
+    output,
 )  # fmt: skip
 from ...calls.functional import functional
 from ...schedules.map import THREADS
@@ -67,13 +68,18 @@ TAPS = (4, 8)  # readers of a column whose weights a thread keeps
 _WALKED = (InterpolateKind.LINEAR, InterpolateKind.CUBIC)
 
 
+def _columns(kind: ElementKind) -> int:
+    """Columns of a thread."""
+    return 1 if kind is ElementKind.F64 else 2
+
+
 def _walk(p: Problem) -> Geometry | str:
     reach = 4 if p.desc.kind is InterpolateKind.CUBIC else 2
     scale = p.desc.axes[-1].scale / 0.95  # of a few more readers, as with align_corners, weights are found again
     if scale * TAPS[-1] < reach:
         return f"columns of dx have more than {TAPS[-1]} readers"
     taps = TAPS[0] if scale * TAPS[0] >= reach else TAPS[-1]
-    return walk(p, _geometry(p), p.dx, p.dy, 2, {"TAPS": taps})
+    return walk(p, _geometry(p), p.dx, p.dy, _columns(p.desc.element), {"TAPS": taps})
 
 
 def backward_in_torch(torch: Any, desc: InterpolateBackwardDescriptor, *, dy: Any) -> Any:
@@ -99,7 +105,7 @@ class InterpolateBackwardPlan(Plan):
             kernels=(
                 Kernel(
                     "walk", "interpolate_backward_walk<{T}, {N}, {TAPS}, Resample::{KIND}>", WALK,
-                    {"N": (2,), "TAPS": TAPS}, THREADS, min_blocks=3,
+                    lambda kind: {"N": (_columns(kind),), "TAPS": TAPS}, THREADS, min_blocks=3,
                 ),
             ),
             guarantee=Guarantee(Relative(2), batch_invariant=True),

@@ -10,7 +10,8 @@ import numpy as np
 
 from ...calls.functional import functional
 from ...core import (
-    FLOATS, Args, Array, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative, Variant, View, Vjp, operand, output,
+    FLOATS, Args, Array, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative, Variant, View, Vjp, operand,
+    output,
 )  # fmt: skip
 from ...core.benchmark import BYTES, Benchmark
 from ...core.errors import InvalidProblemError

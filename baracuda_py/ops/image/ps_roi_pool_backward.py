@@ -101,7 +101,7 @@ class PsRoiPoolBackwardPlan(Plan):
         ),
         Variant(
             "planes", _geometry, source="image/ps_roi_pool_backward.cu", elements=FLOATS,
-            kernels=planes_kernels("ps_roi_pool_backward<{T}, {N}, {TOGETHER}>", PARAMS), may_spill=True,
+            kernels=planes_kernels("ps_roi_pool_backward<{T}, {N}, {TOGETHER}>", PARAMS),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip

@@ -18,7 +18,9 @@ def read_columns(kind: ElementKind) -> int:
     return 2 if kind is ElementKind.F64 else 4
 
 
-def walk(p: Problem, made: Geometry | str, target: View, source: View, each: int, axes: dict[str, Any]) -> Geometry | str:
+def walk(
+    p: Problem, made: Geometry | str, target: View, source: View, each: int, axes: dict[str, Any]
+) -> Geometry | str:  # fmt: skip
     """The launch of threads with `each` columns, from that of planes, which says how those lie."""
     if isinstance(made, str):
         return made
@@ -27,7 +29,9 @@ def walk(p: Problem, made: Geometry | str, target: View, source: View, each: int
     if step.params["inner"] or desc.spatial_rank > 2:
         return "planes are neighbours in memory, or have three axes"
     height, width = step.params["points"][2:]
-    if width < 2 * each or max(*desc.spatial_shape, *desc.size) >= 2**31:
+    if max(*desc.spatial_shape, *desc.size) >= 2**16 or source.shape[-1] * abs(source.strides[-1]) >= 2**31:
+        return "images have sides of 2^16 elements or more"
+    if width < 2 * each:
         return f"rows of {width} elements are too short to be walked along"
     columns = -(-width // each)
     items = columns * math.prod(target.shape[: len(desc.shape) - desc.spatial_rank])

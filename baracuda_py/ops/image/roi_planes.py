@@ -41,7 +41,7 @@ def region_planes(
         return f"planes are for 1024 bins, 256 along an axis, got {desc.output_size}"
     if 0 in image.shape:
         return "images have no element"
-    if 1 < image.shape[1] and abs(image.strides[1]) < min(abs(s) for s in image.strides[2:]):
+    if image.shape[1] > 1 and abs(image.strides[1]) < min(abs(s) for s in image.strides[2:]):
         return "channels are neighbours in memory"
     reads = each == 0
     most = min(p.device.smem, PAIRED) if reads else p.device.smem

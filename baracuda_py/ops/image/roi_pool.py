@@ -160,7 +160,8 @@ def pooled_case(draw: Any, descriptor: Any, sensitive: bool = False) -> Any:
     """Small images, whole words of channels at times."""
     size = (draw.integer(1, 3), draw.integer(1, 3))
     channels = draw.choice((1, 3, 8, 16, 0)) * (size[0] * size[1] if sensitive else 1)
-    batch, height, width, regions = draw.integer(1, 2), draw.integer(1, 6), draw.integer(1, 7), draw.sizes(0, 1, 2, 3, 17)
+    batch, height, width = draw.integer(1, 2), draw.integer(1, 6), draw.integer(1, 7)
+    regions = draw.sizes(0, 1, 2, 3, 17)
     if draw.integer(0, 3) == 3:  # channels alone are contiguous, as with channels last
         size, channels, height, width, regions = (1, 1), 16, 1, 1, 2
     return descriptor(
@@ -200,7 +201,7 @@ class RoiPoolPlan(Plan):
         ),
         Variant(
             "planes", _geometry, source="image/roi_pool.cu", elements=FLOATS,
-            kernels=planes_kernels("roi_pool<{T}, {N}, {TOGETHER}>", PARAMS), may_spill=True,
+            kernels=planes_kernels("roi_pool<{T}, {N}, {TOGETHER}>", PARAMS),
             guarantee=Guarantee(Exact(), batch_invariant=True),
         ),
     )  # fmt: skip

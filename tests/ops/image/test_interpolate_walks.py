@@ -21,7 +21,10 @@ BACKWARD = (bc.InterpolateBackwardPlan, bc.InterpolateBackwardDescriptor, "dy", 
 WALKS = [(FORWARD, "cubic"), (BACKWARD, "cubic"), (BACKWARD, "linear")]
 
 
-def bits(direction: Any, desc: Any, row: str, placement: Placement = Placement(), infinite: bool = False) -> Any:
+DENSE = Placement()
+
+
+def bits(direction: Any, desc: Any, row: str, placement: Placement = DENSE, infinite: bool = False) -> Any:
     """What a row makes."""
     plan, _, source, target = direction
     case = fill(plan, desc, np.random.default_rng(0), {})
@@ -47,7 +50,7 @@ def bits(direction: Any, desc: Any, row: str, placement: Placement = Placement()
     ],
 )  # fmt: skip
 def test_bits_are_those_of_places(direction: Any, kind: str, shape: Any, size: Any, facts: Any) -> None:
-    plan, descriptor, *_ = direction
+    _, descriptor, *_ = direction
     desc = descriptor(kind=kind, shape=shape, spatial_rank=len(size), size=size, element="float32", **facts)
     walked, places = bits(direction, desc, "walk"), bits(direction, desc, "planes")
     np.testing.assert_array_equal(walked, places)
@@ -57,16 +60,17 @@ def test_bits_are_those_of_places(direction: Any, kind: str, shape: Any, size: A
 @pytest.mark.parametrize(("direction", "kind"), WALKS)
 @pytest.mark.parametrize("element", ["float16", "float64"])
 def test_layouts_and_elements(direction: Any, kind: str, element: str) -> None:
-    plan, descriptor, *_ = direction
+    _, descriptor, *_ = direction
     desc = descriptor(kind=kind, shape=(2, 6, 9), spatial_rank=2, size=(11, 18), element=element)
     wanted = bits(direction, desc, "planes")
-    for placement in (Placement(offset=1), Placement("permuted", order=(0, 2, 1)), Placement("negative", flips=(False, True, True))):
+    turned = Placement("negative", flips=(False, True, True))
+    for placement in (Placement(offset=1), Placement("permuted", order=(0, 2, 1)), turned):
         np.testing.assert_array_equal(bits(direction, desc, "walk", placement), wanted)
 
 
 @pytest.mark.parametrize(("direction", "kind"), WALKS)
 def test_infinity_is_where_it_is_read(direction: Any, kind: str) -> None:
-    plan, descriptor, *_ = direction
+    _, descriptor, *_ = direction
     desc = descriptor(kind=kind, shape=(2, 6, 9), spatial_rank=2, size=(12, 18), element="float32")
     walked, places = (bits(direction, desc, row, infinite=True) for row in ("walk", "planes"))
     np.testing.assert_array_equal(walked, places)
@@ -76,7 +80,7 @@ def test_infinity_is_where_it_is_read(direction: Any, kind: str) -> None:
 
 def test_strips_of_tall_images_and_many_readers() -> None:
     for direction, kind in WALKS:
-        plan, descriptor, *_ = direction
+        _, descriptor, *_ = direction
         for shape, size in (((1, 150, 8), (151, 8)), ((1, 3, 9), (200, 18))):
             desc = descriptor(kind=kind, shape=shape, spatial_rank=2, size=size, element="float32")
             np.testing.assert_array_equal(bits(direction, desc, "walk"), bits(direction, desc, "planes"))
