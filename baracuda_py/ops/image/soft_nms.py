@@ -90,8 +90,8 @@ def reference(
 PARAMS = Params(
     "SoftNmsParams", keep="ptr", kept_scores="ptr", count="ptr", boxes="ptr", scores="ptr", groups="ptr",
     left="workspace", words="workspace", iou_threshold="scalar", sigma="scalar", score_threshold="scalar",
-    boxes_count="i64", box_steps="i64[2]", score_step="i64", group_step="i64", keep_step="i64", kept_step="i64", groups_wide="i32",
-    gaussian="i32", soft_threads=THREADS, soft_held=HELD, soft_walkers=WALKERS, soft_rows=ROWS,
+    boxes_count="i64", box_steps="i64[2]", score_step="i64", group_step="i64", keep_step="i64", kept_step="i64",
+    groups_wide="i32", gaussian="i32", soft_threads=THREADS, soft_held=HELD, soft_walkers=WALKERS, soft_rows=ROWS,
 )  # fmt: skip
 
 
@@ -99,8 +99,8 @@ def _values(p: Problem) -> tuple[dict[str, Any], str]:
     """What the kernels know, and the layout."""
     params = {
         "left": 0, "words": 0, "boxes_count": p.desc.boxes_count, "box_steps": p.boxes.strides,
-        "score_step": p.scores.strides[0], "group_step": 0 if p.groups is None else p.groups.strides[0], "keep_step": p.keep.strides[0],
-        "kept_step": p.kept_scores.strides[0], "gaussian": p.desc.method == "gaussian",
+        "score_step": p.scores.strides[0], "group_step": 0 if p.groups is None else p.groups.strides[0],
+        "keep_step": p.keep.strides[0], "kept_step": p.kept_scores.strides[0], "gaussian": p.desc.method == "gaussian",
         "groups_wide": p.groups is not None and p.groups.element is ElementKind.I64,
     }  # fmt: skip
     dense = all(v.dense for v in (p.boxes, p.scores, p.keep, p.kept_scores, p.groups) if v is not None)
