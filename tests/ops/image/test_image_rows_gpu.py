@@ -26,7 +26,10 @@ PROBLEMS: list[tuple[str, Any, dict[str, Any]]] = [
     ("roi_pool_backward", bc.RoiPoolBackwardPlan, {**POOLED, "channels": 21}),
     ("ps_roi_pool", bc.PsRoiPoolPlan, {**POOLED, "channels": 147}),
     ("ps_roi_pool_backward", bc.PsRoiPoolBackwardPlan, {**POOLED, "channels": 147}),
-    ("bicubic", bc.InterpolatePlan, {"kind": "cubic", "shape": (2, 19, 65, 127), "spatial_rank": 2, "size": (130, 254)}),
+    (
+        "bicubic", bc.InterpolatePlan,
+        {"kind": "cubic", "shape": (2, 19, 65, 127), "spatial_rank": 2, "size": (130, 254)},
+    ),
     (
         "bicubic backward", bc.InterpolateBackwardPlan,
         {"kind": "cubic", "shape": (2, 19, 65, 127), "spatial_rank": 2, "size": (130, 254)},
