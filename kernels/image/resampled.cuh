@@ -29,6 +29,34 @@ template <class A, Resample MODE, bool BACK> struct Taps {
     if constexpr (BACK) return axes[a].weight(axes[a].at(other), own[a]);
     else return axes[a].weight(at[a], other);
   }
+  // Whether a row of places is summed for itself before its weight, as kernels do that walk along the rows.
+  static constexpr bool nested = MODE == Resample::cubic || (BACK && MODE == Resample::linear);
+
+  // Calls use(weight, elements behind the first place) for the places of a row, then end(weight of the row). The last
+  // axis' first weights are found once.
+  template <class F, class G> BARACUDA_D void each_row(const i64* steps, F use, G end) const {
+    constexpr int kept = BACK ? 8 : 4;
+    A across[kept];
+#pragma unroll
+    for (int k = 0; k < kept; ++k) across[k] = low[2] + k <= high[2] ? static_cast<A>(weight(2, low[2] + k)) : A(0);
+#pragma unroll 1
+    for (i64 i = low[0]; i <= high[0]; ++i) {
+      const A plane = static_cast<A>(weight(0, i));
+#pragma unroll 1
+      for (i64 j = low[1]; j <= high[1]; ++j) {
+        const i64 step = i * steps[0] + j * steps[1];
+#pragma unroll
+        for (int k = 0; k < kept; ++k) {
+          if (low[2] + k <= high[2]) use(across[k], step + (low[2] + k) * steps[2]);
+        }
+        if constexpr (BACK) {
+#pragma unroll 1
+          for (i64 l = low[2] + kept; l <= high[2]; ++l) use(static_cast<A>(weight(2, l)), step + l * steps[2]);
+        }
+        end(plane * static_cast<A>(weight(1, j)));
+      }
+    }
+  }
   // Calls use(weight, elements behind the first place), place by place.
   template <class F> BARACUDA_D void each(const i64* steps, F use) const {
 #pragma unroll 1
@@ -61,11 +89,22 @@ BARACUDA_D void resample(const P& p, T* target, const T* source) {
   Vec<A, N> sum;
 #pragma unroll
   for (int k = 0; k < N; ++k) sum[k] = A(0);
-  taps.each(p.steps[1] + 1, [&](A w, i64 step) {
+  const auto add = [&](Vec<A, N>& to, A w, i64 step) {
     const Vec<A, N> x = spot.read(source, from, step);
 #pragma unroll
-    for (int k = 0; k < N; ++k) sum[k] = with_tap<MODE, BACK>(w, x[k], sum[k]);
-  });
+    for (int k = 0; k < N; ++k) to[k] = with_tap<MODE, BACK>(w, x[k], to[k]);
+  };
+  if constexpr (Taps<A, MODE, BACK>::nested) {
+    Vec<A, N> row = sum;
+    taps.each_row(
+        p.steps[1] + 1, [&](A w, i64 step) { add(row, w, step); },
+        [&](A w) {
+#pragma unroll
+          for (int k = 0; k < N; ++k) sum[k] = math::fma(w, row[k], sum[k]), row[k] = A(0);
+        });
+  } else {
+    taps.each(p.steps[1] + 1, [&](A w, i64 step) { add(sum, w, step); });
+  }
   spot.write(p, 0, target, sum);
 }
 
@@ -84,13 +123,26 @@ BARACUDA_D void resample_stack(const P& p, T* target, const T* source) {
   A sum[N];
 #pragma unroll
   for (int k = 0; k < N; ++k) sum[k] = A(0);
-  taps.each(p.steps[1] + 1, [&](A w, i64 step) {
+  const auto add = [&](A(&to)[N], A w, i64 step) {
     const T* x = from + step;  // moved on, as multiples of the step would be kept in registers
 #pragma unroll
     for (int k = 0; k < N; ++k, x += apart) {
-      if (k < count) sum[k] = with_tap<MODE, BACK>(w, to_acc(*x), sum[k]);
+      if (k < count) to[k] = with_tap<MODE, BACK>(w, to_acc(*x), to[k]);
     }
-  });
+  };
+  if constexpr (Taps<A, MODE, BACK>::nested) {
+    A row[N];
+#pragma unroll
+    for (int k = 0; k < N; ++k) row[k] = A(0);
+    taps.each_row(
+        p.steps[1] + 1, [&](A w, i64 step) { add(row, w, step); },
+        [&](A w) {
+#pragma unroll
+          for (int k = 0; k < N; ++k) sum[k] = math::fma(w, row[k], sum[k]), row[k] = A(0);
+        });
+  } else {
+    taps.each(p.steps[1] + 1, [&](A w, i64 step) { add(sum, w, step); });
+  }
   T* y = target + first * p.plane_steps[0][0];
 #pragma unroll
   for (int a = 0; a < 4; ++a) y += spot.point[a] * p.steps[0][a];

@@ -28,11 +28,14 @@ struct PooledRoi {
   template <class P> static BARACUDA_D i64 within(const P& p, int a, i64 place) {
     return min(max<i64>(place, 0), p.limits[a]);
   }
-  template <class P> BARACUDA_D i64 low(const P& p, int a, i64 bin) const {
-    return within(p, a, start[a] + bin * size[a] / p.bins[a]);
+  template <class P> BARACUDA_D i64 behind(const P& p, int a, i64 scaled) const {
+    u64 rest;
+    return within(p, a,
+                  start[a] + static_cast<i64>(divmod(static_cast<u64>(scaled), static_cast<u64>(p.bins[a]), rest)));
   }
+  template <class P> BARACUDA_D i64 low(const P& p, int a, i64 bin) const { return behind(p, a, bin * size[a]); }
   template <class P> BARACUDA_D i64 high(const P& p, int a, i64 bin) const {
-    return within(p, a, start[a] + ((bin + 1) * size[a] + p.bins[a] - 1) / p.bins[a]);
+    return behind(p, a, (bin + 1) * size[a] + p.bins[a] - 1);
   }
   template <class P> BARACUDA_D bool reaches(const P& p, int a, i64 place) const {
     return place >= start[a] && place < start[a] + size[a] && place < p.limits[a];

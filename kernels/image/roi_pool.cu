@@ -20,16 +20,22 @@ template <class T, int N, bool TOGETHER> BARACUDA_D void roi_pool(const RoiPoolP
   if (roi.image >= 0) {
     const i64 bottom = roi.high(p, 0, spot.point[2]), left = roi.low(p, 1, spot.point[3]),
               right = roi.high(p, 1, spot.point[3]);
-    const i64 image = roi.image * p.steps[1][0];
+    const i64 top = roi.low(p, 0, spot.point[2]), image = roi.image * p.steps[1][0];
+    if (top < bottom && left < right) {
+      best = spot.read(x, from, image + top * p.steps[1][2] + left * p.steps[1][3]);
+#pragma unroll
+      for (int k = 0; k < N; ++k) places[k] = top * p.width + left;
+    }
 #pragma unroll 1
-    for (i64 row = roi.low(p, 0, spot.point[2]); row < bottom; ++row) {
-#pragma unroll 1
-      for (i64 col = left; col < right; ++col) {
-        const Vec<A, N> part = spot.read(x, from, image + row * p.steps[1][2] + col * p.steps[1][3]);
+    for (i64 row = top; row < bottom; ++row) {
+      i64 step = image + row * p.steps[1][2] + left * p.steps[1][3], place = row * p.width + left;
+#pragma unroll 2
+      for (; place < row * p.width + right; ++place, step += p.steps[1][3]) {
+        const Vec<A, N> part = spot.read(x, from, step);
 #pragma unroll
         for (int k = 0; k < N; ++k) {
-          const bool better = places[k] < 0 || part[k] > best[k] || (part[k] != part[k] && best[k] == best[k]);
-          if (better) best[k] = part[k], places[k] = row * p.width + col;
+          const bool better = !(part[k] <= best[k]) && best[k] == best[k];
+          best[k] = better ? part[k] : best[k], places[k] = better ? place : places[k];
         }
       }
     }

@@ -21,6 +21,7 @@ from ...core.errors import InvalidProblemError
 from ...schedules.map import THREADS
 from ...schedules.planes import STACKED, planes_geometry, planes_kernels, planes_params
 from .resample import NAMES, InterpolateKind, ResampleAxis, products, step_of, usable
+from .resample_walk import WALK_FIELDS, read_columns, walk
 
 
 def reals(default: Any = None) -> Any:
@@ -132,6 +133,7 @@ AXIS_FIELDS: dict[str, Any] = {
     "align_corners": "i32", "zero_outside": "i32", "Resample": NAMES,
 }  # fmt: skip
 PARAMS = Params("InterpolateParams", y="ptr", x="ptr", **AXIS_FIELDS, **planes_params(2))
+WALK = Params("InterpolateWalkParams", y="ptr", x="ptr", **AXIS_FIELDS, **planes_params(2), **WALK_FIELDS)
 
 
 def axis_values(desc: InterpolateDescriptor) -> dict[str, Any]:
@@ -169,6 +171,10 @@ def _rows(p: Problem) -> Geometry | str:
     params = {**stack.params, "points": points, "items": items}
     step = replace(stack, kernel="rows", grid=(max(1, -(-items // THREADS)), 1, 1), params=params)
     return replace(made, steps=(step,))
+
+
+def _walk(p: Problem) -> Geometry | str:
+    return walk(p, _geometry(p), p.y, p.x, read_columns(p.desc.element), {})
 
 
 def planes(desc: InterpolateDescriptor, tensor: Any) -> Any:
@@ -279,6 +285,16 @@ class InterpolatePlan(Plan):
                     min_blocks=2,
                 ),
             ),
+        ),
+        Variant(
+            "walk", _walk, source="image/interpolate_walk.cu", elements=FLOATS, kinds=(InterpolateKind.CUBIC,),
+            kernels=(
+                Kernel(
+                    "walk", "interpolate_walk<{T}, {N}, Resample::{KIND}>", WALK,
+                    lambda kind: {"N": (read_columns(kind),)}, THREADS, min_blocks=3,
+                ),
+            ),
+            guarantee=_GUARANTEE,
         ),
         Variant(
             "planes", _geometry, source="image/interpolate.cu", elements=FLOATS,

@@ -10,14 +10,17 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    FLOATS, Args, Array, Geometry, Guarantee, Params, Plan, Problem, Relative, Variant, operand, output,
+    FLOATS, Args, Array, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative, Variant, operand,
+    output,
 )  # fmt: skip
 from ...calls.functional import functional
+from ...schedules.map import THREADS
 from ...schedules.planes import planes_geometry, planes_kernels, planes_params
 from .interpolate import (
     AXIS_FIELDS, InterpolateDescriptor, axis_values, in_torch, interpolate_benchmarks, interpolate_case,
 )  # fmt: skip
 from .resample import InterpolateKind, products
+from .resample_walk import WALK_FIELDS, walk
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +63,25 @@ def _geometry(p: Problem) -> Geometry | str:
     return planes_geometry((p.dx, p.dy), range(batch), range(batch, rank), axis_values(p.desc), stacks=True)
 
 
+WALK = Params("InterpolateBackwardWalkParams", dx="ptr", dy="ptr", **AXIS_FIELDS, **planes_params(2), **WALK_FIELDS)
+TAPS = (4, 8)  # readers of a column whose weights a thread keeps
+_WALKED = (InterpolateKind.LINEAR, InterpolateKind.CUBIC)
+
+
+def _columns(kind: ElementKind) -> int:
+    """Columns of a thread."""
+    return 1 if kind is ElementKind.F64 else 2
+
+
+def _walk(p: Problem) -> Geometry | str:
+    reach = 4 if p.desc.kind is InterpolateKind.CUBIC else 2
+    scale = p.desc.axes[-1].scale / 0.95  # of a few more readers, as with align_corners, weights are found again
+    if scale * TAPS[-1] < reach:
+        return f"columns of dx have more than {TAPS[-1]} readers"
+    taps = TAPS[0] if scale * TAPS[0] >= reach else TAPS[-1]
+    return walk(p, _geometry(p), p.dx, p.dy, _columns(p.desc.element), {"TAPS": taps})
+
+
 def backward_in_torch(torch: Any, desc: InterpolateBackwardDescriptor, *, dy: Any) -> Any:
     """torch's gradient of its interpolate."""
     x = torch.zeros(desc.shape, dtype=dy.dtype, device=dy.device, requires_grad=True)
@@ -78,6 +100,16 @@ class InterpolateBackwardPlan(Plan):
     args = InterpolateBackwardArgs
     reference = staticmethod(reference)
     variants = (
+        Variant(
+            "walk", _walk, source="image/interpolate_backward_walk.cu", elements=FLOATS, kinds=_WALKED,
+            kernels=(
+                Kernel(
+                    "walk", "interpolate_backward_walk<{T}, {N}, {TAPS}, Resample::{KIND}>", WALK,
+                    lambda kind: {"N": (_columns(kind),), "TAPS": TAPS}, THREADS, min_blocks=3,
+                ),
+            ),
+            guarantee=Guarantee(Relative(2), batch_invariant=True),
+        ),
         Variant(
             "planes", _geometry, source="image/interpolate_backward.cu", elements=FLOATS,
             kernels=planes_kernels(TEMPLATE, PARAMS, STACK), may_spill=True,

@@ -10,12 +10,14 @@ import numpy as np
 
 from ...calls.functional import functional
 from ...core import (
-    FLOATS, Args, Array, Geometry, Guarantee, Params, Plan, Problem, Relative, Variant, View, Vjp, operand, output,
+    FLOATS, Args, Array, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative, Variant, View, Vjp, operand,
+    output,
 )  # fmt: skip
 from ...core.benchmark import BYTES, Benchmark
 from ...core.errors import InvalidProblemError
 from ...schedules.planes import planes_geometry, planes_kernels, planes_params
 from .roi_align import bench_rois, by_bin, random_rois
+from .roi_planes import PLANES_FIELDS, THREADS, read_axes, region_planes
 from .roi_pool import POOLED_FIELDS, RoiPoolDescriptor, pooled_case, pooled_of, pooled_values
 
 
@@ -72,6 +74,16 @@ def reference(desc: PsRoiPoolDescriptor, *, x: Any, rois: Any) -> Mapping[str, A
 PARAMS = Params("PsRoiPoolParams", y="ptr", x="ptr", rois="ptr", **POOLED_FIELDS, **planes_params(2))
 
 
+WHOLE = Params(
+    "PsRoiPoolPlanesParams", y="ptr", x="ptr", rois="ptr", **POOLED_FIELDS, **PLANES_FIELDS, roi_threads=THREADS
+)
+
+
+def _whole(p: Problem) -> Geometry | str:
+    axes = {"N": read_axes(p.desc.element)["N"][0]}
+    return region_planes(p, "whole", pooled_values(p, None), p.x, p.y, nbytes=16, sensitive=True, axes=axes)
+
+
 def sensitive_geometry(p: Problem, target: View, source: View, bins: tuple[int, int]) -> Geometry | str:
     """The launch; `bins` of target and source, of the images as many as a region has."""
     views = [by_bin(view, own) for view, own in zip((target, source), bins, strict=True)]
@@ -106,6 +118,11 @@ class PsRoiPoolPlan(Plan):
     vjp = Vjp("PsRoiPoolBackwardPlan", grads={"x": "dx"})
     value_policy = "a region of no image, with a coordinate that is not finite or beyond 2^20, gives 0"
     variants = (
+        Variant(
+            "whole", _whole, source="image/ps_roi_pool_planes.cu", elements=FLOATS,
+            kernels=(Kernel("whole", "ps_roi_pool_planes<{T}, {N}>", WHOLE, read_axes, threads=THREADS, min_blocks=3),),
+            guarantee=Guarantee(Relative(2), batch_invariant=True),
+        ),
         Variant(
             "planes", _geometry, source="image/ps_roi_pool.cu", elements=FLOATS,
             kernels=planes_kernels("ps_roi_pool<{T}, {N}, {TOGETHER}>", PARAMS),

@@ -10,11 +10,12 @@ import numpy as np
 
 from ...calls.functional import functional
 from ...core import (
-    FLOATS, Args, Array, Geometry, Guarantee, Params, Plan, Problem, Relative, Variant, operand, output,
+    FLOATS, Args, Array, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative, Variant, operand, output,
 )  # fmt: skip
 from ...schedules.planes import planes_kernels, planes_params
 from .ps_roi_pool import BENCHMARKS, PsRoiPoolDescriptor, sensitive_geometry
 from .roi_align import random_rois
+from .roi_planes import PLANES_FIELDS, region_planes
 from .roi_pool import POOLED_FIELDS, pooled_case, pooled_of, pooled_values
 from .roi_tiles import TILES_FIELDS, tiles_geometry, tiles_kernel
 
@@ -51,6 +52,20 @@ PARAMS = Params("PsRoiPoolBackwardParams", dx="ptr", dy="ptr", rois="ptr", **POO
 TILES = Params("PsRoiPoolTilesParams", dx="ptr", dy="ptr", rois="ptr", **POOLED_FIELDS, **TILES_FIELDS)
 
 
+WARPS = 4  # of a block, each of which has a plane
+WHOLE = Params(
+    "PsRoiPoolBackwardPlanesParams", x="ptr", dy="ptr", rois="ptr", **POOLED_FIELDS, **PLANES_FIELDS,
+    roi_threads=32 * WARPS,
+)  # fmt: skip
+
+
+def _whole(p: Problem) -> Geometry | str:
+    return region_planes(
+        p, "whole", pooled_values(p, None), p.dx, p.dy, nbytes=p.desc.element.acc.itemsize, each=WARPS, sensitive=True,
+        threads=32 * WARPS,
+    )  # fmt: skip
+
+
 def _tiles(p: Problem) -> Geometry | str:
     return tiles_geometry(p, pooled_values(p, None), True, (p.rois,))
 
@@ -73,13 +88,20 @@ class PsRoiPoolBackwardPlan(Plan):
     value_policy = "a region of no image, with a coordinate that is not finite or beyond 2^20, hands nothing back"
     variants = (
         Variant(
+            "whole", _whole, source="image/ps_roi_pool_backward_planes.cu", elements=FLOATS,
+            kernels=(
+                Kernel("whole", "ps_roi_pool_backward_planes<{T}>", WHOLE, threads=32 * WARPS, min_blocks=3),
+            ),
+            guarantee=Guarantee(Relative(2), batch_invariant=True),
+        ),
+        Variant(
             "tiles", _tiles, source="image/ps_roi_pool_tiles.cu", elements=FLOATS,
             kernels=(tiles_kernel("ps_roi_pool_tiles<{T}, {N}, {TOGETHER}>", TILES),),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
         Variant(
             "planes", _geometry, source="image/ps_roi_pool_backward.cu", elements=FLOATS,
-            kernels=planes_kernels("ps_roi_pool_backward<{T}, {N}, {TOGETHER}>", PARAMS), may_spill=True,
+            kernels=planes_kernels("ps_roi_pool_backward<{T}, {N}, {TOGETHER}>", PARAMS),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip

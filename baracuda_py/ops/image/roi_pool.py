@@ -10,14 +10,15 @@ import numpy as np
 
 from ...calls.functional import functional
 from ...core import (
-    FLOATS, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Params, Plan, Problem, Variant, View, Vjp,
-    element, extent, number, operand, output, per_axis,
+    FLOATS, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Kernel, Params, Plan, Problem, Variant,
+    View, Vjp, element, extent, number, operand, output, per_axis,
 )  # fmt: skip
 from ...core.benchmark import BYTES, Benchmark
 from ...core.element import INDICES
 from ...core.errors import InvalidProblemError
 from ...schedules.planes import planes_geometry, planes_kernels, planes_params
 from .roi_align import FAR, bench_rois, by_bin, random_rois
+from .roi_planes import PLANES_FIELDS, THREADS, read_axes, region_planes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +141,17 @@ def pooled_geometry(p: Problem, target: View, source: View, argmax: View | None)
     return planes_geometry(views, (1,), (0, 2, 3, 4), pooled_values(p, argmax), (p.rois,))
 
 
+WHOLE = Params(
+    "RoiPoolPlanesParams", y="ptr", x="ptr", argmax="ptr", rois="ptr", **POOLED_FIELDS, **PLANES_FIELDS,
+    roi_threads=THREADS,
+)  # fmt: skip
+
+
+def _whole(p: Problem) -> Geometry | str:
+    axes = {"N": read_axes(p.desc.element)["N"][0]}
+    return region_planes(p, "whole", pooled_values(p, p.argmax), p.x, p.y, p.argmax, nbytes=16, axes=axes)
+
+
 def _geometry(p: Problem) -> Geometry | str:
     return pooled_geometry(p, p.y, p.x, p.argmax)
 
@@ -148,7 +160,8 @@ def pooled_case(draw: Any, descriptor: Any, sensitive: bool = False) -> Any:
     """Small images, whole words of channels at times."""
     size = (draw.integer(1, 3), draw.integer(1, 3))
     channels = draw.choice((1, 3, 8, 16, 0)) * (size[0] * size[1] if sensitive else 1)
-    batch, height, width, regions = draw.integer(1, 2), draw.integer(1, 6), draw.integer(1, 7), draw.integer(0, 3)
+    batch, height, width = draw.integer(1, 2), draw.integer(1, 6), draw.integer(1, 7)
+    regions = draw.sizes(0, 1, 2, 3, 17)
     if draw.integer(0, 3) == 3:  # channels alone are contiguous, as with channels last
         size, channels, height, width, regions = (1, 1), 16, 1, 1, 2
     return descriptor(
@@ -182,8 +195,13 @@ class RoiPoolPlan(Plan):
     value_policy = "a region of no image, with a coordinate that is not finite or beyond 2^20, gives 0"
     variants = (
         Variant(
+            "whole", _whole, source="image/roi_pool_planes.cu", elements=FLOATS,
+            kernels=(Kernel("whole", "roi_pool_planes<{T}, {N}>", WHOLE, read_axes, threads=THREADS, min_blocks=3),),
+            guarantee=Guarantee(Exact(), batch_invariant=True),
+        ),
+        Variant(
             "planes", _geometry, source="image/roi_pool.cu", elements=FLOATS,
-            kernels=planes_kernels("roi_pool<{T}, {N}, {TOGETHER}>", PARAMS), may_spill=True,
+            kernels=planes_kernels("roi_pool<{T}, {N}, {TOGETHER}>", PARAMS),
             guarantee=Guarantee(Exact(), batch_invariant=True),
         ),
     )  # fmt: skip

@@ -10,11 +10,13 @@ import numpy as np
 
 from ...calls.functional import functional
 from ...core import (
-    FLOATS, Args, Array, Geometry, Guarantee, Params, Plan, Problem, Relative, Variant, operand, output,
+    FLOATS, Args, Array, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative, Variant, operand, output,
 )  # fmt: skip
+from ...core import ElementKind
 from ...core.element import INDICES
 from ...schedules.planes import planes_kernels, planes_params
 from .roi_align import random_rois
+from .roi_planes import PLANES_FIELDS, THREADS, region_planes
 from .roi_pool import (
     BENCHMARKS, POOLED_FIELDS, RoiPoolDescriptor, pooled_case, pooled_geometry, pooled_of, pooled_values,
 )  # fmt: skip
@@ -70,6 +72,21 @@ TILES = Params(
 )
 
 
+SLOTS = 4  # bins that a thread has under way
+WHOLE = Params(
+    "RoiPoolBackwardPlanesParams", x="ptr", dy="ptr", argmax="ptr", rois="ptr", **POOLED_FIELDS, **PLANES_FIELDS,
+    roi_threads=THREADS, roi_slots=SLOTS,
+)  # fmt: skip
+
+
+def _whole(p: Problem) -> Geometry | str:
+    wide = p.argmax.element is ElementKind.I64
+    return region_planes(
+        p, "whole", pooled_values(p, p.argmax), p.dx, p.dy, p.argmax, nbytes=p.desc.element.acc.itemsize, each=1,
+        axes={"I": "i64" if wide else "i32"},
+    )  # fmt: skip
+
+
 def _tiles(p: Problem) -> Geometry | str:
     return tiles_geometry(
         p, {**pooled_values(p, p.argmax), "argmax_steps": p.argmax.strides}, False, (p.rois, p.argmax)
@@ -93,6 +110,16 @@ class RoiPoolBackwardPlan(Plan):
         "nor does a bin whose argmax it has not"
     )
     variants = (
+        Variant(
+            "whole", _whole, source="image/roi_pool_backward_planes.cu", elements=FLOATS,
+            kernels=(
+                Kernel(
+                    "whole", "roi_pool_backward_planes<{T}, {I}>", WHOLE, {"I": ("i64", "i32")}, threads=THREADS,
+                    min_blocks=4,
+                ),
+            ),
+            guarantee=Guarantee(Relative(2), batch_invariant=True),
+        ),
         Variant(
             "tiles", _tiles, source="image/roi_pool_tiles.cu", elements=FLOATS,
             kernels=(tiles_kernel("roi_pool_tiles<{T}, {N}, {TOGETHER}>", TILES),), may_spill=True,

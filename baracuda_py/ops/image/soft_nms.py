@@ -20,6 +20,7 @@ from ...core.variant import aligned
 from .nms import random_boxes, random_groups
 
 THREADS, HELD = 1024, 512  # of a block; of one whose threads hold their boxes
+WALKERS, ROWS, PAIRED = 256, 16, (16, 32)  # threads of the walk, rows of pairs of a block, boxes of a thread
 METHODS = ("linear", "gaussian")
 
 
@@ -88,18 +89,18 @@ def reference(
 
 PARAMS = Params(
     "SoftNmsParams", keep="ptr", kept_scores="ptr", count="ptr", boxes="ptr", scores="ptr", groups="ptr",
-    left="workspace", iou_threshold="scalar", sigma="scalar", score_threshold="scalar", boxes_count="i64",
-    box_steps="i64[2]", score_step="i64", group_step="i64", keep_step="i64", kept_step="i64", groups_wide="i32",
-    gaussian="i32", soft_threads=THREADS, soft_held=HELD,
+    left="workspace", words="workspace", iou_threshold="scalar", sigma="scalar", score_threshold="scalar",
+    boxes_count="i64", box_steps="i64[2]", score_step="i64", group_step="i64", keep_step="i64", kept_step="i64",
+    groups_wide="i32", gaussian="i32", soft_threads=THREADS, soft_held=HELD, soft_walkers=WALKERS, soft_rows=ROWS,
 )  # fmt: skip
 
 
 def _values(p: Problem) -> tuple[dict[str, Any], str]:
     """What the kernels know, and the layout."""
     params = {
-        "left": 0, "boxes_count": p.desc.boxes_count, "box_steps": p.boxes.strides, "score_step": p.scores.strides[0],
-        "group_step": 0 if p.groups is None else p.groups.strides[0], "keep_step": p.keep.strides[0],
-        "kept_step": p.kept_scores.strides[0], "gaussian": p.desc.method == "gaussian",
+        "left": 0, "words": 0, "boxes_count": p.desc.boxes_count, "box_steps": p.boxes.strides,
+        "score_step": p.scores.strides[0], "group_step": 0 if p.groups is None else p.groups.strides[0],
+        "keep_step": p.keep.strides[0], "kept_step": p.kept_scores.strides[0], "gaussian": p.desc.method == "gaussian",
         "groups_wide": p.groups is not None and p.groups.element is ElementKind.I64,
     }  # fmt: skip
     dense = all(v.dense for v in (p.boxes, p.scores, p.keep, p.kept_scores, p.groups) if v is not None)
@@ -118,6 +119,20 @@ def _held(p: Problem) -> Geometry | str:
     params, layout = _values(p)
     few = count <= HELD * each[0]
     return Geometry((Step("soft_nms_held", (1, 1, 1), params, {"EACH": each[0 if few else -1]}, HELD),), 0, layout)
+
+
+def _pairs(p: Problem) -> Geometry | str:
+    count = p.desc.boxes_count
+    if not HELD < count <= WALKERS * PAIRED[-1]:
+        return f"pairs are of {HELD + 1} to {WALKERS * PAIRED[-1]} boxes, got {count}"
+    params, layout = _values(p)
+    each = PAIRED[count > WALKERS * PAIRED[0]]
+    smem = WALKERS * each * p.desc.element.acc.itemsize
+    steps = (
+        Step("soft_nms_pairs", (-(-count // ROWS), 1, 1), params, {"EACH": each}, WALKERS),
+        Step("soft_nms_walk", (1, 1, 1), params, {"EACH": each}, WALKERS, smem),
+    )
+    return Geometry(steps, aligned(count * WALKERS * each // 8), layout)
 
 
 def _block(p: Problem) -> Geometry | str:
@@ -153,6 +168,13 @@ class SoftNmsPlan(Plan):
     reference = staticmethod(reference)
     variants = (
         Variant(
+            "pairs", _pairs, source="image/soft_nms.cu", elements=FLOATS, guarantee=_GUARANTEE,
+            kernels=(
+                Kernel("soft_nms_pairs", "soft_nms_pairs<{T}, {EACH}>", PARAMS, {"EACH": PAIRED}, threads=WALKERS),
+                Kernel("soft_nms_walk", "soft_nms_walk<{T}, {EACH}>", PARAMS, {"EACH": PAIRED}, threads=WALKERS),
+            ), may_spill=True,
+        ),
+        Variant(
             "held", _held, source="image/soft_nms.cu", elements=FLOATS, guarantee=_GUARANTEE,
             kernels=(Kernel("soft_nms_held", "soft_nms_held<{T}, {EACH}>", PARAMS, _each, threads=HELD),),
             may_spill=True,
@@ -170,7 +192,7 @@ class SoftNmsPlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> SoftNmsDescriptor:
-        count = draw.sizes(0, 1, 5, 20, 70)
+        count = draw.sizes(0, 1, 5, 20, 70, rare=(600,))
         return SoftNmsDescriptor(boxes_count=count, method=draw.choice(METHODS), element=draw.element)
 
 

@@ -90,8 +90,27 @@ def test_pairs_of_boxes(places: int) -> None:
     assert emulated(case) == ("nms" if places == 64 else "nms_pairs")
 
 
-@pytest.mark.parametrize("count", [3, 1100, 4200])
-def test_soft_nms_in_registers_and_beyond(count: int) -> None:
+@pytest.mark.parametrize(("count", "kernel"), [(3, "soft_nms_held"), (4200, "soft_nms_pairs")])
+def test_soft_nms_in_registers_and_by_pairs(count: int, kernel: str) -> None:
     desc = bc.SoftNmsDescriptor(boxes_count=count, element="float32")
-    case = fill(bc.SoftNmsPlan, desc, np.random.default_rng(0), {}, numbers={"score_threshold": 0.95})
-    assert emulated(case) == ("soft_nms" if count > 4096 else "soft_nms_held")
+    case = fill(bc.SoftNmsPlan, desc, np.random.default_rng(0), {}, numbers={"score_threshold": 0.99})
+    assert emulated(case) == kernel
+
+
+def test_soft_nms_of_many_boxes_is_one_block() -> None:
+    plan = bc.SoftNmsPlan.select(bc.SoftNmsDescriptor(boxes_count=8193, element="float32"), device=emulated_device(9.0))
+    assert "513 to 8192 boxes, got 8193" in str(plan.explain())
+
+
+@pytest.mark.parametrize(("method", "element"), [("linear", "float32"), ("gaussian", "float64")])
+def test_soft_nms_by_pairs_has_the_bits_of_the_block(method: str, element: str) -> None:
+    desc = bc.SoftNmsDescriptor(boxes_count=530, method=method, element=element)
+    case = fill(bc.SoftNmsPlan, desc, np.random.default_rng(1), {}, numbers={"score_threshold": 0.85})
+    made = []
+    for row in ("pairs", "block"):
+        ready = operands(case)
+        emulated(case, ready, row)
+        made.append({name: np.array(ready.laid[name].view) for name in case.wanted})
+    assert made[0]["count"] > 20
+    for name, values in made[0].items():
+        np.testing.assert_array_equal(values, made[1][name])
