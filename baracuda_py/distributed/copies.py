@@ -38,10 +38,11 @@ class CudaMoves:
         from cuda.bindings import driver
 
         self._driver = driver
-        answer = driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
-        _done(answer, "cuStreamCreate")
-        self.own = int(answer[1])
-        """A stream that waits for nothing."""
+        made = [driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING) for _ in range(2)]
+        for answer in made:
+            _done(answer, "cuStreamCreate")
+        self.own, self.trial = (int(answer[1]) for answer in made)
+        """A stream that waits for nothing, and one for the first trial."""
 
     def copy(self, to: int, source: int, nbytes: int, stream: int) -> None:
         _done(self._driver.cuMemcpyAsync(to, source, nbytes, stream), "cuMemcpyAsync")
@@ -103,7 +104,10 @@ def copying(comm: Communicator, device: Device, memory: Any = None, moves: Any =
             return done
         _, why = tried(made.prove)
         done = _told(comm, "proof", (True, why))
-        return done if isinstance(done, str) else made
+        if isinstance(done, str):
+            made.abort()  # what waits in the trial's stream
+            return done
+        return made
 
 
 def _made(memory: Any, ranks: int, slot: int) -> int:
@@ -181,7 +185,7 @@ class CopyRanks:
 
     def prove(self) -> None:
         """A word from every rank to every other comes, within seconds; raises where it does not."""
-        own, stream = self.regions[self.rank], self.moves.own
+        own, stream = self.regions[self.rank], self.moves.trial
         others = [rank != self.rank for rank in range(self.size)]
         sends = [Piece(own + _ONE, 4) if other else None for other in others]
         receives = [Piece(own + _TRIED + 4 * rank, 4) if other else None for rank, other in enumerate(others)]

@@ -22,7 +22,7 @@ DEVICE = emulated_device(9.0)
 class HostMoves:
     """Streams as the calling thread: a wait is one for another thread's copy."""
 
-    own = 7
+    own, trial = 7, 8
 
     def __init__(self, limit: float = 10.0) -> None:
         self.limit, self.busy = limit, False

@@ -11,6 +11,7 @@ from typing import Any
 
 import gpu_ranks as checks
 import pytest
+from gpu_killed import killed
 
 from baracuda_py import distributed as D
 from baracuda_py.backends.nccl import NCCL
@@ -64,7 +65,7 @@ def test_a_killed_rank_fails_all_others_and_hangs_nobody(size: int, layered: boo
     meeting.mkdir()
     started = time.monotonic()
     with pytest.raises(D.DistributedError):
-        D.run_ranks(checks.killed, size, str(meeting), str(notes), layered, engine="processes", timeout=15.0)
+        D.run_ranks(killed, size, str(meeting), str(notes), layered, engine="processes", timeout=15.0)
     assert time.monotonic() - started < 60
     for rank in (rank for rank in range(size) if rank != 1):
         first, again, works, took, text = (notes / str(rank)).read_text().split("|", 4)
