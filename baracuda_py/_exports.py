@@ -2143,6 +2143,9 @@ _BY_FAMILY = {
     "triplet_margin_with_distance_loss": "ops.loss.composed_losses",
     "tvd_loss": "ops.loss.composed_losses",
     # ops.moe
+    "MoeDecodeArgs": "ops.moe.decode",
+    "MoeDecodeDescriptor": "ops.moe.decode",
+    "MoeDecodePlan": "ops.moe.decode",
     "MoeRouterArgs": "ops.moe.router",
     "MoeRouterBackwardArgs": "ops.moe.router_backward",
     "MoeRouterBackwardPlan": "ops.moe.router_backward",
@@ -2150,6 +2153,7 @@ _BY_FAMILY = {
     "MoeRouterPlan": "ops.moe.router",
     "expert_choice": "ops.moe.experts",
     "moe": "ops.moe.experts",
+    "moe_decode": "ops.moe.decode",
     "moe_quantized": "ops.moe.experts",
     "moe_router": "ops.moe.router",
     "moe_router_backward": "ops.moe.router_backward",

@@ -1061,6 +1061,7 @@ from baracuda_py import tvd_loss as tvd_loss
 # ops.moe
 from baracuda_py import expert_choice as expert_choice
 from baracuda_py import moe as moe
+from baracuda_py import moe_decode as moe_decode
 from baracuda_py import moe_quantized as moe_quantized
 from baracuda_py import moe_router as moe_router
 from baracuda_py import moe_router_backward as moe_router_backward

@@ -28,6 +28,7 @@ from ..segment.experts import moe_permute, moe_unpermute
 from ..softmax.softmax import SoftmaxPlan
 from ..softmax.softmax_functions import log_softmax, softmax
 from ..sort.topk import TopkPlan, topk
+from .decode import ROWS, moe_decode, streams
 
 _GATED = {"swiglu": "silu", "geglu": "gelu", "geglu_tanh": "gelu_tanh", "reglu": "relu"}
 """Gated units, by the activation that an epilogue knows."""
@@ -80,6 +81,23 @@ def _hidden(
     return _units()[activation](y, **({} if activation in _PLAIN else {"order": order}), **options)
 
 
+def _few(
+    x: Any, indices: Any, weights: Any, gate_up: Any, down: Any, gate_up_bias: Any, down_bias: Any, activation: str,
+    order: str, preference: Any,
+) -> dict[str, Any] | None:  # fmt: skip
+    """The operands of `moe_decode`, where few tokens go that way."""
+    given = {"x": x, "indices": indices, "weights": weights, "down": down, "down_bias": down_bias}
+    if activation in _PLAIN:
+        given |= {"gate": gate_up, "up": None, "gate_bias": gate_up_bias, "up_bias": None}
+    else:
+        own = halves(gate_up, order, 1)
+        biases = (None, None) if gate_up_bias is None else halves(gate_up_bias, order, 1)
+        given |= dict(zip(("gate", "up", "gate_bias", "up_bias"), (*own, *biases), strict=True))
+    unit = _GATED.get(activation, activation)
+    readings = {name: None if one is None else read(one, name) for name, one in given.items()}
+    return given | {"activation": unit} if streams(unit, preference, readings) else None
+
+
 def _options(stream: Any, preference: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Keywords of the products, and of what moves rows and adds a token's experts.
 
@@ -109,18 +127,23 @@ def moe(
     An expert outside [0, experts), of another device, adds nothing. Weights are of x's element or its accumulator's.
     Every sum has a fixed order, and a token's bits do not depend on the others'. The gate and its unit are the
     first product's epilogue, rounded once, but where a gradient is recorded: then h = gate_up x is rounded, too.
-    Gradients of x, weights, both matrices and both biases. Eight launches, ten where a gradient is recorded.
+    Gradients of x, weights, both matrices and both biases. Eight launches, ten where a gradient is recorded; of up to
+    32 tokens without one, of 16 bits on sm_90a, two (`moe_decode`), which read each chosen expert once: the same bits.
     """
     _checked(x, indices, gate_up, down, activation)
     options, moves = _options(stream, preference)
     experts = shape_of(gate_up, "gate_up")[0]
+    operands = [one for one in (x, weights, gate_up, down, gate_up_bias, down_bias) if one is not None]
+    plain = recorder(tuple(operands)) is None
+    if plain and capacity is None and shape_of(x, "x")[0] <= ROWS:
+        few = _few(x, indices, weights, gate_up, down, gate_up_bias, down_bias, activation, order, preference)
+        if few is not None:
+            return moe_decode(**few, out=out, **options)
     rows, offsets, places = moe_permute(x, indices, num_experts=experts, **moves)
     if capacity is not None:
         limit = whole("capacity", capacity, 0, 2**31 - 1)
         first = take(offsets, indices, axis=0, **moves)
         places = _within(place=places, first=first, capacity=limit, **moves)
-    operands = [one for one in (x, weights, gate_up, down, gate_up_bias, down_bias) if one is not None]
-    plain = recorder(tuple(operands)) is None
     h = _hidden(rows, offsets[1:], gate_up, gate_up_bias, activation, order, plain, options)
     y = grouped_gemm(h, transposed(down, "down"), offsets[1:], down_bias, **options)
     return moe_unpermute(y, places, weights, out=out, **moves)
