@@ -665,6 +665,7 @@ from baracuda_py import gemm as gemm
 from baracuda_py import gemm_backward as gemm_backward
 from baracuda_py import gemv as gemv
 from baracuda_py import ger as ger
+from baracuda_py import grouped_gather_gemm as grouped_gather_gemm
 from baracuda_py import grouped_gemm as grouped_gemm
 from baracuda_py import grouped_gemm_backward as grouped_gemm_backward
 from baracuda_py import grouped_gemm_epilogue as grouped_gemm_epilogue

@@ -23,7 +23,7 @@ UNITS = (*ACTIVATIONS, "swiglu_oai")
 _THREADS = 256  # of the kernels for any strides
 _INT32 = 2**31
 
-_SHARED: dict[str, str | int] = {
+_SHARED: dict[str, Any] = {
     **dict.fromkeys(("indices", "weights", "bias", "up_bias"), "ptr"), "index_steps": "i64[2]",
     "weight_steps": "i64[2]", "bias_steps": "i64[2]", "up_bias_steps": "i64[2]", "y_steps": "i64[2]", "n": "i64",
     "k": "i64",

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from ...calls.functional import functional
 from ...core import (
-    ArchSku, Args, Array, BaracudaError, Descriptor, ElementKind, Guarantee, InvalidProblemError, Plan, PlanPreference,
-    Problem, Relative, Variant, View, choice, element, extent, operand, output,
+    ArchSku, Args, Array, Descriptor, ElementKind, Guarantee, InvalidProblemError, Plan, Relative,
+    Variant, choice, element, extent, operand, output,
 )  # fmt: skip
-from ...core.arrays import Reading
 from ...core.benchmark import BYTES, Benchmark
 from ...core.element import INDICES, unrounded
-from ...core.tensor import dense_strides
-from ...schedules.moe_decode import ELEMENTS, ROWS, SIMT_KERNELS, STREAM_KERNELS, UNITS, simt, stream
+from ...schedules.moe_decode import ELEMENTS, SIMT_KERNELS, STREAM_KERNELS, UNITS, simt, stream
 from ..gated.gated_kinds import SWIGLU_OAI
 from ..gemm.gemm import activated, rows_apart
 
@@ -122,7 +119,10 @@ def in_torch(
     h = product(rows, gate, gate_bias)
     other = None if up is None else product(rows, up, up_bias)
     if desc.activation == "swiglu_oai":
-        h = SWIGLU_OAI.torch(torch, h, other, *_OAI)  # type: ignore[misc]
+        assert other is not None  # as `check` says
+        alpha, limit = _OAI
+        h = h.clamp(max=limit)
+        h = h * torch.sigmoid(alpha * h) * (other.clamp(-limit, limit) + 1)
     else:
         act = {
             "none": lambda x: x, "relu": torch.relu, "gelu": torch.nn.functional.gelu,
@@ -215,43 +215,3 @@ class MoeDecodePlan(Plan):
 
 
 moe_decode = functional(MoeDecodePlan)
-
-
-def streams(activation: str, preference: Any, given: Mapping[str, Reading | None]) -> bool:
-    """Whether `moe` of these operands, by their names here, comes to this plan: few tokens, with the same bits."""
-    x, indices, gate, down = (given[name] for name in ("x", "indices", "gate", "down"))
-    if x is None or indices is None or gate is None or down is None or x.device < 0 or x.shape[0] > ROWS:
-        return False
-    some = [one for one in given.values() if one is not None]
-    if any(one.traced or one.device != x.device for one in some) or x.element not in ELEMENTS:
-        return False
-    if not isinstance(preference, (PlanPreference, type(None))) or getattr(preference, "max_workspace_bytes", None):
-        return False
-    floats = [one for name, one in given.items() if one is not None and name not in ("indices", "weights")]
-    if any(one.element is not x.element for one in floats):
-        return False
-    desc = MoeDecodeDescriptor(
-        tokens=x.shape[0], k=indices.shape[1], experts=gate.shape[0], d=x.shape[1], f=gate.shape[1],
-        d_out=down.shape[1], activation=activation, element=x.element,
-    )  # fmt: skip
-    views = tuple((name, None if one is None else _view(one)) for name, one in given.items())
-    return _streams(desc, x.device, preference, views)
-
-
-def _view(one: Reading) -> View:
-    """Of a place in memory only what alignment says."""
-    return View(one.ptr % 16, one.shape, one.strides, one.element)
-
-
-@lru_cache(maxsize=1024)
-def _streams(desc: MoeDecodeDescriptor, device: int, preference: Any, views: tuple[tuple[str, Any], ...]) -> bool:
-    if desc.d % 8 or desc.f % 8 or not desc.k:  # rows that products of many tokens do not read by TMA
-        return False
-    try:
-        chosen = MoeDecodePlan.select(desc, preference, device=device)
-    except BaracudaError:
-        return False
-    shape = (desc.tokens, desc.d_out)
-    y = View(0, shape, dense_strides(shape), desc.element)
-    found = stream(Problem(desc, chosen.device, {**dict(views), "y": y}))
-    return chosen.rows[0].name == "stream" and not isinstance(found, str)
