@@ -17,6 +17,7 @@ from ...core.outputs import each_of
 from ...core.preference import PlanPreference
 from ...core.views import reshaped, shape_of, transposed
 from ...expressions.elementwise import elementwise
+from ...schedules.moe_decode import ROWS
 from ..elementwise import unary
 from ..gated import gated_functions
 from ..gated.gated_functions import halves
@@ -30,7 +31,7 @@ from ..softmax.softmax import SoftmaxPlan
 from ..softmax.softmax_functions import log_softmax, softmax
 from ..sort.topk import TopkPlan, topk
 from .decode import moe_decode
-from .routes import ROWS, gathers, streams
+from .routes import gathers, streams
 
 _GATED = {"swiglu": "silu", "geglu": "gelu", "geglu_tanh": "gelu_tanh", "reglu": "relu"}
 """Gated units, by the activation that an epilogue knows."""

@@ -7,10 +7,10 @@ from functools import lru_cache
 from typing import Any
 
 from ...core import BaracudaError, ElementKind, Plan, PlanPreference, Problem, View
+from ...core.args import arrays_of
 from ...core.arrays import Reading, read
 from ...core.element import HALVES
 from ...core.tensor import dense_strides
-from ...schedules.moe_decode import ROWS as ROWS
 from ..gemm.grouped_gather_gemm import GroupedGatherGemmDescriptor, GroupedGatherGemmPlan
 from .decode import MoeDecodeDescriptor, MoeDecodePlan
 
@@ -86,4 +86,5 @@ def _takes(
     except BaracudaError:
         return False
     first = chosen.rows[0]
-    return first.name == row and not isinstance(first.geometry(Problem(desc, chosen.device, dict(given + made))), str)
+    views = {spec.name: None for spec in arrays_of(plan.args)} | dict(given + made)
+    return first.name == row and not isinstance(first.geometry(Problem(desc, chosen.device, views)), str)
