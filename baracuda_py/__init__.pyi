@@ -384,6 +384,9 @@ from .ops.gemm.gemv import GemvArgs as GemvArgs
 from .ops.gemm.gemv import GemvDensePlan as GemvDensePlan
 from .ops.gemm.gemv import GemvDescriptor as _GemvDescriptor
 from .ops.gemm.gemv import GemvPlan as GemvPlan
+from .ops.gemm.grouped_gather_gemm import GroupedGatherGemmArgs as GroupedGatherGemmArgs
+from .ops.gemm.grouped_gather_gemm import GroupedGatherGemmDescriptor as _GroupedGatherGemmDescriptor
+from .ops.gemm.grouped_gather_gemm import GroupedGatherGemmPlan as GroupedGatherGemmPlan
 from .ops.gemm.grouped_gemm import GroupedGemmArgs as GroupedGemmArgs
 from .ops.gemm.grouped_gemm import GroupedGemmDescriptor as _GroupedGemmDescriptor
 from .ops.gemm.grouped_gemm import GroupedGemmPlan as GroupedGemmPlan
@@ -683,6 +686,9 @@ from .ops.loss.row_loss_backward import RowLossBackwardArgs as RowLossBackwardAr
 from .ops.loss.row_loss_backward import RowLossBackwardDescriptor as _RowLossBackwardDescriptor
 from .ops.loss.row_loss_backward import RowLossBackwardPlan as RowLossBackwardPlan
 # ops.moe
+from .ops.moe.decode import MoeDecodeArgs as MoeDecodeArgs
+from .ops.moe.decode import MoeDecodeDescriptor as _MoeDecodeDescriptor
+from .ops.moe.decode import MoeDecodePlan as MoeDecodePlan
 from .ops.moe.router import MoeRouterArgs as MoeRouterArgs
 from .ops.moe.router import MoeRouterDescriptor as _MoeRouterDescriptor
 from .ops.moe.router import MoeRouterPlan as MoeRouterPlan
@@ -3631,6 +3637,9 @@ class GemvDescriptor(_GemvDescriptor):
 class GroupedDescriptor(_GroupedDescriptor):
     """total rows in `groups` groups; num_offsets: `groups` (where each ends) or one more (from where to where)."""
     def __init__(self, *, total: SupportsIndex, groups: SupportsIndex, n: SupportsIndex, num_offsets: SupportsIndex | None = None, element: DType) -> None: ...
+class GroupedGatherGemmDescriptor(_GroupedGatherGemmDescriptor):
+    """x is [sources, k], of which `total` rows are in groups; the rest as in `GroupedGemmEpilogueDescriptor`."""
+    def __init__(self, *, total: SupportsIndex, groups: SupportsIndex, n: SupportsIndex, num_offsets: SupportsIndex | None = None, element: DType, sources: SupportsIndex, k: SupportsIndex, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none') -> None: ...
 class GroupedGemmBackwardDescriptor(_GroupedGemmBackwardDescriptor):
     """As the forward's."""
     def __init__(self, *, total: SupportsIndex, groups: SupportsIndex, n: SupportsIndex, num_offsets: SupportsIndex | None = None, element: DType, k: SupportsIndex) -> None: ...
@@ -3696,6 +3705,8 @@ def gemv(a: Array, b: Array, c: Array | None = None, bias: Array | None = None, 
     """`GemmPlan` for at most 16 rows of a, with its epilogue: y = act(alpha · a @ b + beta · c + bias) + residual."""
 def ger(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[i, j] = a[i] b[j] of two vectors (torch.outer, torch.ger; numpy.outer, for which flatten with reshape(-1))."""
+def grouped_gather_gemm(x: A, rows: Array, b: Array, offsets: Array, bias: Array | None = None, up: Array | None = None, up_bias: Array | None = None, *, total: int = ..., groups: int = ..., n: int = ..., num_offsets: int | None = ..., sources: int = ..., k: int = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
+    """y[r] = act(x[rows[r]] @ b[g] + bias[g]) (x[rows[r]] @ up[g] + up_bias[g]) for the rows r of each group g."""
 def grouped_gemm(a: A, b: Array, offsets: Array, bias: Array | None = None, *, total: int = ..., groups: int = ..., n: int = ..., num_offsets: int | None = ..., k: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """y[r] = a[r] @ b[g] + bias[g] for the rows r of each group g (torch.nn.functional.grouped_mm, jax.lax.ragged_dot)."""
 def grouped_gemm_backward(dy: Array, a: Array, b: Array, offsets: Array, *, total: int = ..., groups: int = ..., n: int = ..., num_offsets: int | None = ..., k: int = ..., return_da: bool = True, return_db: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -4989,6 +5000,9 @@ def triplet_margin_with_distance_loss(x: Array, positive: Array, negative: Array
 def tvd_loss(x: Array, target: Array, *, axis: int = -1, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """½ Σ |x - target| of probabilities along `axis`: the total variation distance (Wen et al. 2023, for distillation)."""
 # ops.moe
+class MoeDecodeDescriptor(_MoeDecodeDescriptor):
+    """x is [tokens, d], each token has k of the experts, gate and up are [experts, f, d], down [experts, d_out, f]."""
+    def __init__(self, *, tokens: SupportsIndex, k: SupportsIndex, experts: SupportsIndex, d: SupportsIndex, f: SupportsIndex, d_out: SupportsIndex, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu', 'swiglu_oai'] = 'silu', element: DType) -> None: ...
 class MoeRouterDescriptor(_MoeRouterDescriptor):
     """logits are [tokens, experts], at most 1024 experts, of which each token takes k."""
     def __init__(self, *, tokens: SupportsIndex, experts: SupportsIndex, k: SupportsIndex, scoring: Literal['softmax', 'sigmoid'] = 'softmax', group_count: SupportsIndex = 1, top_groups: SupportsIndex = 1, group_scoring: Literal['max', 'top2'] = 'max', normalize: bool = False, index_element: DType = ..., element: DType) -> None: ...
@@ -4996,6 +5010,8 @@ def expert_choice(logits: Array, capacity: int, *, out: Out = None, stream: Stre
     """(weights, indices) [experts, capacity]: each expert takes the tokens that want it most (Zhou et al. 2022)."""
 def moe(x: Array, indices: Array, weights: Array, gate_up: Array, down: Array, gate_up_bias: Array | None = None, down_bias: Array | None = None, *, activation: str = 'swiglu', order: str = 'gate_first', capacity: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[t] = Σ_j weights[t, j] down[e] unit(gate_up[e] x[t]), e = indices[t, j]: the experts of each token."""
+def moe_decode(x: A, indices: Array, weights: Array, gate: Array, down: Array, up: Array | None = None, gate_bias: Array | None = None, up_bias: Array | None = None, down_bias: Array | None = None, *, tokens: int = ..., k: int = ..., experts: int = ..., d: int = ..., f: int = ..., d_out: int = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu', 'swiglu_oai'] = 'silu', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
+    """y[t] = Σ_j weights[t, j] (down[e] unit(gate[e] x[t], up[e] x[t]) + down_bias[e]), e = indices[t, j]."""
 def moe_quantized(x: Array, indices: Array, weights: Array, gate_up: Array, down: Array, gate_up_scales: Array | None = None, down_scales: Array | None = None, gate_up_zeros: Array | None = None, down_zeros: Array | None = None, gate_up_bias: Array | None = None, down_bias: Array | None = None, *, kind: FormatKind | str = 'mxfp4', activation: str = 'swiglu', order: str = 'gate_first', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`moe` of experts stored in few bits: gpt-oss's mxfp4, int4 and int8 groups, GGUF's formats, fp8 blocks."""
 def moe_router(logits: Array, bias: Array | None = None, *, tokens: int = ..., experts: int = ..., k: int = ..., scoring: Literal['softmax', 'sigmoid'] = 'softmax', group_count: int = 1, top_groups: int = 1, group_scoring: Literal['max', 'top2'] = 'max', normalize: bool = False, index_element: DType = ..., scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:

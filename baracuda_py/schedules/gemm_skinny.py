@@ -17,7 +17,7 @@ from .gemm import batch_count, dense, gemm_params, gemm_values, transposed
 
 MOST = 64  # rows
 
-_THREADS, _WARPS = 160, 4  # a warpgroup that multiplies, and a warp that has TMA read
+THREADS, _WARPS = 160, 4  # a warpgroup that multiplies, and a warp that has TMA read
 _LINE, _COLUMNS = 128, (32, 64)  # bytes of k in a stage; rows of a that a kernel has room for
 _SHARES = (64, 56, 48, 40, 32, 24, 16, 8)  # columns of b for a block
 _SHARED = 232_448  # bytes of a block
@@ -41,11 +41,14 @@ def _stage(columns: int, accumulators: int) -> int:
     return (accumulators * _SHARES[0] + columns) * _LINE + 16
 
 
+SIZES: dict[str, str | int] = {
+    "skinny_warps": _WARPS, "skinny_line": _LINE, "skinny_share": _SHARES[0], "skinny_pitch": _PITCH,
+    **{f"skinny_stages_{c}{'_gated' * gated}": _stages(c, 1 + gated) for c in _COLUMNS for gated in (False, True)},
+}  # fmt: skip
+"""Params fields of kernels that include `kernels/gemm/skinny.cuh`."""
 PARAMS = gemm_params(
     "GemmSkinnyParams", a_map="map", b_map="map", up_map="map", a_step="i32", b_step="i32", up_step="i32", share="i32",
-    rows="i32", groups="i32", total="i32", cluster="i32", skinny_warps=_WARPS, skinny_line=_LINE,
-    skinny_share=_SHARES[0], skinny_pitch=_PITCH,
-    **{f"skinny_stages_{c}{'_gated' * gated}": _stages(c, 1 + gated) for c in _COLUMNS for gated in (False, True)},
+    rows="i32", groups="i32", total="i32", cluster="i32", **SIZES,
 )  # fmt: skip
 
 
@@ -55,7 +58,7 @@ def _instances(kind: ElementKind) -> Mapping[str, Any]:
 
 
 KERNEL = Kernel(
-    "gemm_skinny", "gemm_skinny<{T}, {OUT}, {COLUMNS}, {ACROSS}, {GATED}>", PARAMS, _instances, threads=_THREADS,
+    "gemm_skinny", "gemm_skinny<{T}, {OUT}, {COLUMNS}, {ACROSS}, {GATED}>", PARAMS, _instances, threads=THREADS,
     min_blocks=1, source="gemm/gemm_skinny.cu",
 )  # fmt: skip
 
@@ -99,7 +102,7 @@ def geometry(p: Problem, operand: Operand) -> Geometry | str:
     }  # fmt: skip
     axes = {"OUT": desc.out_element, "COLUMNS": columns, "ACROSS": across["b"], "GATED": p.up is not None}
     blocks = min(groups * batch, max(1, p.device.sms // cluster)) * cluster
-    step = Step(KERNEL.name, (blocks, 1, 1), values, axes, _THREADS, _shared_memory(columns, accumulators), cluster)
+    step = Step(KERNEL.name, (blocks, 1, 1), values, axes, THREADS, shared_memory(columns, accumulators), cluster)
     return Geometry((step,), layout="contiguous" if dense(p) else "strided")
 
 
@@ -110,14 +113,15 @@ def _groups(p: Problem, share: int, cluster: int) -> int:
 
 def _share(p: Problem, batch: int, accumulators: int, rows: int, cluster: int) -> int:
     """The columns of a block with which the last multiprocessor is done first."""
-
-    def cost(share: int) -> int:
-        waves = math.ceil(_groups(p, share, cluster) * batch / max(1, p.device.sms // cluster))
-        return waves * max(share * accumulators + rows, _LEAST)
-
-    return min(_SHARES, key=cost)
+    clusters = max(1, p.device.sms // cluster)
+    return best_share(lambda share: math.ceil(_groups(p, share, cluster) * batch / clusters), accumulators, rows)
 
 
-def _shared_memory(columns: int, accumulators: int) -> int:
+def best_share(waves: Callable[[int], int], accumulators: int, rows: int) -> int:
+    """The columns of a block that take the least time; waves(share): the work tiles of one that has most of them."""
+    return min(_SHARES, key=lambda share: waves(share) * max(share * accumulators + rows, _LEAST))
+
+
+def shared_memory(columns: int, accumulators: int) -> int:
     """Bytes of a block."""
     return _beside(columns, accumulators) + _stages(columns, accumulators) * _stage(columns, accumulators)

@@ -655,6 +655,7 @@ from baracuda_py import gemm as gemm
 from baracuda_py import gemm_backward as gemm_backward
 from baracuda_py import gemv as gemv
 from baracuda_py import ger as ger
+from baracuda_py import grouped_gather_gemm as grouped_gather_gemm
 from baracuda_py import grouped_gemm as grouped_gemm
 from baracuda_py import grouped_gemm_backward as grouped_gemm_backward
 from baracuda_py import grouped_gemm_epilogue as grouped_gemm_epilogue
@@ -1065,6 +1066,7 @@ from baracuda_py import tvd_loss as tvd_loss
 # ops.moe
 from baracuda_py import expert_choice as expert_choice
 from baracuda_py import moe as moe
+from baracuda_py import moe_decode as moe_decode
 from baracuda_py import moe_quantized as moe_quantized
 from baracuda_py import moe_router as moe_router
 from baracuda_py import moe_router_backward as moe_router_backward

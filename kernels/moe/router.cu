@@ -57,14 +57,35 @@ template <class T, int PARTS> BARACUDA_D void moe_router(const MoeRouterParams& 
   const i64 token = token_of(router_warps);
   if (token >= p.tokens) return;
   Logits<T, PARTS> score(p, token);
-  score.template settle<false>(p);
   A key[PARTS];
+  const A* const bias = static_cast<const A*>(p.bias);
+  if constexpr (Logits<T, PARTS>::few) {
+    // Biases come with the logits.
+    A own[PARTS];
+#pragma unroll
+    for (int i = 0; i < PARTS; ++i) {
+      const int e = lane_id() + warp_size * i;
+      own[i] = bias != nullptr && e < p.experts ? bias[e * p.bias_step] : A(0);
+    }
+    score.template settle<false>(p);
+    if (p.by_score) score.scores(key);
+#pragma unroll
+    for (int i = 0; i < PARTS; ++i) {
+      if (!p.by_score) key[i] = score.x[i];
+      key[i] += own[i];
+    }
+  } else {
+    score.template settle<false>(p);
+#pragma unroll
+    for (int i = 0; i < PARTS; ++i) {
+      const int e = lane_id() + warp_size * i;
+      key[i] = score.x[i];
+      if (p.by_score) key[i] = e < p.experts ? score.of(score.x[i]) : -numeric<A>::infinity();
+      if (bias != nullptr && e < p.experts) key[i] += bias[e * p.bias_step];
+    }
+  }
 #pragma unroll
   for (int i = 0; i < PARTS; ++i) {
-    const int e = lane_id() + warp_size * i;
-    key[i] = score.x[i];
-    if (p.by_score) key[i] = e < p.experts ? score.of(score.x[i]) : -numeric<A>::infinity();
-    if (p.bias != nullptr && e < p.experts) key[i] += static_cast<const A*>(p.bias)[e * p.bias_step];
     if (key[i] != key[i]) key[i] = -numeric<A>::infinity();
   }
   const u32 groups = p.groups > 1 ? best_groups(p, key, keys[threadIdx.x / warp_size]) : 1;

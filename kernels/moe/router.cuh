@@ -12,6 +12,7 @@ namespace moe {
 // The logits of a token; what lies behind the last expert is -inf.
 template <class T, int PARTS> struct Logits {
   using A = acc_t<T>;
+  static constexpr bool few = PARTS * sizeof(A) <= 32;  // registers hold what is on its way of all: nothing branches
   A x[PARTS];
   A top, sum;  // of a softmax
   const T* from;
@@ -37,11 +38,27 @@ template <class T, int PARTS> struct Logits {
 #pragma unroll
     for (int i = 0; i < PARTS; ++i) {
       const bool there = lane_id() + warp_size * i < p.experts;
-      const A e = there ? math::exp(x[i] - top) : A(0);
+      A e;
+      if constexpr (few) {
+        const A own = math::exp(x[i] - top);
+        e = there ? own : A(0);
+      } else {
+        e = there ? math::exp(x[i] - top) : A(0);
+      }
       sum += e;
       if constexpr (KEEP) x[i] = e;
     }
     sum = warp_reduce<Sum>(sum);
+  }
+  // The scores of all logits, where these are few.
+  BARACUDA_D void scores(A (&to)[PARTS]) const {
+    if (sigmoid) {
+#pragma unroll
+      for (int i = 0; i < PARTS; ++i) to[i] = A(1) / (A(1) + math::exp(-x[i]));
+    } else {
+#pragma unroll
+      for (int i = 0; i < PARTS; ++i) to[i] = math::exp(x[i] - top) / sum;
+    }
   }
   // The score of a logit, of what `settle` kept of one, and of an expert.
   BARACUDA_D A of(A logit) const { return sigmoid ? of_kept(logit) : of_kept(math::exp(logit - top)); }

@@ -15,19 +15,23 @@ from ...core.element import INDICES
 from ...core.errors import InvalidProblemError
 from ...core.outputs import each_of
 from ...core.preference import PlanPreference
-from ...core.views import shape_of, transposed
+from ...core.views import reshaped, shape_of, transposed
 from ...expressions.elementwise import elementwise
+from ...schedules.moe_decode import ROWS
 from ..elementwise import unary
 from ..gated import gated_functions
 from ..gated.gated_functions import halves
+from ..gemm.grouped_gather_gemm import grouped_gather_gemm
 from ..gemm.grouped_gemm import GroupedGemmPlan, grouped_gemm
 from ..gemm.grouped_gemm_epilogue import grouped_gemm_epilogue
 from ..indexing.take import take
 from ..quant_gemm.grouped_block_gemm import GroupedBlockGemmPlan, grouped_block_gemm
-from ..segment.experts import moe_permute, moe_unpermute
+from ..segment.experts import expert_order, moe_permute, moe_unpermute
 from ..softmax.softmax import SoftmaxPlan
 from ..softmax.softmax_functions import log_softmax, softmax
 from ..sort.topk import TopkPlan, topk
+from .decode import moe_decode
+from .routes import gathers, streams
 
 _GATED = {"swiglu": "silu", "geglu": "gelu", "geglu_tanh": "gelu_tanh", "reglu": "relu"}
 """Gated units, by the activation that an epilogue knows."""
@@ -67,17 +71,53 @@ def _hidden(
     rows: Any, ends: Any, gate_up: Any, bias: Any, activation: str, order: str, plain: bool, options: Any
 ) -> Any:
     """The experts' first product and its unit; in one launch where nothing is recorded."""
-    if plain and activation in _GATED:
+    first, epilogue, unit = _product(gate_up, bias, activation, order)
+    if plain and unit is None:
+        return grouped_gemm_epilogue(rows, **first, **epilogue, offsets=ends, **options)
+    y = grouped_gemm(rows, transposed(gate_up, "gate_up"), ends, bias, **options)
+    return _units()[activation](y, **({} if activation in _PLAIN else {"order": order}), **options)
+
+
+def _product(gate_up: Any, bias: Any, activation: str, order: str) -> tuple[dict[str, Any], dict[str, Any], Any]:
+    """The operands of the first product, what its epilogue is of them, and the unit that follows, if any."""
+    if activation in _GATED:
         gate, up = (transposed(half, "gate_up") for half in halves(gate_up, order, 1))
         gate_bias, up_bias = (None, None) if bias is None else halves(bias, order, 1)
-        return grouped_gemm_epilogue(
-            rows, gate, ends, gate_bias, up, up_bias, activation=_GATED[activation], **options
-        )  # fmt: skip
-    first = transposed(gate_up, "gate_up")
-    if plain and activation in _PLAIN:
-        return grouped_gemm_epilogue(rows, first, ends, bias, activation=activation, **options)
-    y = grouped_gemm(rows, first, ends, bias, **options)
-    return _units()[activation](y, **({} if activation in _PLAIN else {"order": order}), **options)
+        given = {"b": gate, "bias": gate_bias, "up": up, "up_bias": up_bias}
+        return given, {"activation": _GATED[activation]}, None
+    given = {"b": transposed(gate_up, "gate_up"), "bias": bias}
+    if activation in _PLAIN:
+        return given, {"activation": activation}, None
+    return given, {"activation": "none"}, _units()[activation]
+
+
+def _gathered(
+    x: Any, indices: Any, gate_up: Any, bias: Any, activation: str, order: str, options: Any, moves: Any
+) -> tuple[Any, Any, Any] | None:
+    """(h, offsets, places) by a product that reads tokens where they stand; None where its row does not take them."""
+    given, epilogue, unit = _product(gate_up, bias, activation, order)
+    shape = shape_of(indices, "indices")
+    if not gathers(shape[0] * shape[1], epilogue["activation"], options["preference"], {"x": x, "up": None} | given):
+        return None
+    offsets, places, rows = expert_order(indices, shape, shape_of(gate_up, "gate_up")[0], {}, moves)
+    h = grouped_gather_gemm(x, rows, offsets=offsets[1:], **given, **epilogue, **options)
+    return h if unit is None else unit(h, order=order, **options), offsets, reshaped(places, shape, "places")
+
+
+def _few(
+    x: Any, indices: Any, weights: Any, gate_up: Any, down: Any, gate_up_bias: Any, down_bias: Any, activation: str,
+    order: str, preference: Any,
+) -> dict[str, Any] | None:  # fmt: skip
+    """The operands of `moe_decode`, where few tokens go that way."""
+    given = {"x": x, "indices": indices, "weights": weights, "down": down, "down_bias": down_bias}
+    if activation in _PLAIN:
+        given |= {"gate": gate_up, "up": None, "gate_bias": gate_up_bias, "up_bias": None}
+    else:
+        own = halves(gate_up, order, 1)
+        biases = (None, None) if gate_up_bias is None else halves(gate_up_bias, order, 1)
+        given |= dict(zip(("gate", "up", "gate_bias", "up_bias"), (*own, *biases), strict=True))
+    unit = _GATED.get(activation, activation)
+    return given | {"activation": unit} if streams(unit, preference, given) else None
 
 
 def _options(stream: Any, preference: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -109,19 +149,29 @@ def moe(
     An expert outside [0, experts), of another device, adds nothing. Weights are of x's element or its accumulator's.
     Every sum has a fixed order, and a token's bits do not depend on the others'. The gate and its unit are the
     first product's epilogue, rounded once, but where a gradient is recorded: then h = gate_up x is rounded, too.
-    Gradients of x, weights, both matrices and both biases. Eight launches, ten where a gradient is recorded.
+    Gradients of x, weights, both matrices and both biases. Eight launches, ten where a gradient is recorded. Without
+    one, operands of 16 bits on sm_90a take seven, of which the first product reads tokens where they stand
+    (`grouped_gather_gemm`), and up to 32 tokens two (`moe_decode`), which read each chosen expert once: the same bits.
     """
     _checked(x, indices, gate_up, down, activation)
     options, moves = _options(stream, preference)
-    experts = shape_of(gate_up, "gate_up")[0]
-    rows, offsets, places = moe_permute(x, indices, num_experts=experts, **moves)
+    operands = [one for one in (x, weights, gate_up, down, gate_up_bias, down_bias) if one is not None]
+    plain = recorder(tuple(operands)) is None
+    if plain and capacity is None and shape_of(x, "x")[0] <= ROWS:
+        few = _few(x, indices, weights, gate_up, down, gate_up_bias, down_bias, activation, order, preference)
+        if few is not None:
+            return moe_decode(**few, out=out, **options)
+    unit = (gate_up, gate_up_bias, activation, order)
+    found = _gathered(x, indices, *unit, options, moves) if plain else None
+    if found is not None:
+        h, offsets, places = found
+    else:
+        rows, offsets, places = moe_permute(x, indices, num_experts=shape_of(gate_up, "gate_up")[0], **moves)
+        h = _hidden(rows, offsets[1:], *unit, plain, options)
     if capacity is not None:
         limit = whole("capacity", capacity, 0, 2**31 - 1)
         first = take(offsets, indices, axis=0, **moves)
         places = _within(place=places, first=first, capacity=limit, **moves)
-    operands = [one for one in (x, weights, gate_up, down, gate_up_bias, down_bias) if one is not None]
-    plain = recorder(tuple(operands)) is None
-    h = _hidden(rows, offsets[1:], gate_up, gate_up_bias, activation, order, plain, options)
     y = grouped_gemm(h, transposed(down, "down"), offsets[1:], down_bias, **options)
     return moe_unpermute(y, places, weights, out=out, **moves)
 

@@ -35,12 +35,20 @@ def moe_permute(
     options = {"stream": stream, "preference": preference}
     given = {name: one for name, one in (("offsets", offsets), ("places", None if places is None else flat(
         places, shape, "places"))) if one is not None}  # fmt: skip
-    _, offsets, found, rows = segment_order(
+    offsets, found, rows = expert_order(experts, shape, num_experts, given, options)
+    y = take(x, rows, axis=0, out=y, **options)
+    return y, offsets, reshaped(found, shape, "places") if places is None else places
+
+
+def expert_order(
+    experts: Any, shape: tuple[int, ...], num_experts: int, given: dict[str, Any], options: dict[str, Any]
+) -> tuple[Any, Any, Any]:
+    """(offsets, places, rows) of experts of that shape: rows of x in the order of experts; places are flat."""
+    _, offsets, places, rows = segment_order(
         flat(experts, shape, "experts"), num_segments=num_experts, fan=max(shape[1], 1), absent=beyond(experts),
         others=True, return_places=True, return_rows=True, out=given or None, **options,
     )  # fmt: skip
-    y = take(x, rows, axis=0, out=y, **options)
-    return y, offsets, reshaped(found, shape, "places") if places is None else places
+    return offsets, places, rows
 
 
 @entry(GatherScatterPlan)
