@@ -56,7 +56,7 @@ struct Walk {
   i64 n, head, tile, border;
   Sequence rows;
   Border from, to;
-  bool there, moved, notes;  // moved: columns of the identity; notes: the block that writes the factors of rows
+  i32 there, moved, notes;  // moved: columns of the identity; notes: the block that writes the factors of rows
 
   template <int DK> BARACUDA_D void begin(Part<DK>& state) const {
     state.read(from.at, from.stride, from.rows, from.cols);
@@ -70,8 +70,8 @@ struct Walk {
 // BACK: from the last segment to the first. MOVED: tiles of the identity in a local walk. given: the state at the end that
 // walks begin at; made: where that at the other end goes.
 template <int DK, bool BACK, int MOVED, class P>
-BARACUDA_D Walk walk_of(const P& p, const void* given, const i64 (&given_stride)[3], const void* made,
-                        const i64 (&made_stride)[3]) {
+BARACUDA_D Walk find_walk(const P& p, const void* given, const i64 (&given_stride)[3], const void* made,
+                          const i64 (&made_stride)[3]) {
   const bool local = p.local != 0;
   const i64 tiles = div_up(p.d_v, width), each = tiles + (local ? MOVED : 0);
   i64 rest = blockIdx.x / each / p.num_heads, index = 0, count = 1;
@@ -113,6 +113,16 @@ BARACUDA_D Walk walk_of(const P& p, const void* given, const i64 (&given_stride)
   if (local) walk.to = carried_at<DK>(p, walk.border, walk.head, walk.tile);
   else if (last) walk.to = border_of(p, made, made_stride, walk.n, walk.head, walk.tile);
   return walk;
+}
+// The same in shared memory, so that no registers hold over a walk what its ends need. All threads of the block call it.
+template <int DK, bool BACK, int MOVED, class P>
+BARACUDA_D const Walk& walk_of(const P& p, const void* given, const i64 (&given_stride)[3], const void* made,
+                               const i64 (&made_stride)[3]) {
+  __shared__ Walk found;
+  const Walk walk = find_walk<DK, BACK, MOVED>(p, given, given_stride, made, made_stride);
+  if (threadIdx.x == 0) found = walk;
+  __syncthreads();
+  return found;
 }
 
 }  // namespace chunked

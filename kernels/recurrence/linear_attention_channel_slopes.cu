@@ -24,7 +24,7 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
   T* const reads = reinterpret_cast<T*>(logs + chunk * DK);        // [64][DK]: w, of the delta rule
   T* const written = reads + chunk * DK;                           // [64][64]: du
   __shared__ float factors[chunk];
-  const Walk walk = walk_of<DK, true, 0>(p, p.dfinal_state, p.dfinal_stride, p.dinitial_state, p.dinitial_stride);
+  const Walk& walk = walk_of<DK, true, 0>(p, p.dfinal_state, p.dfinal_stride, p.dinitial_state, p.dinitial_stride);
   if (!walk.there) return;
   const i64 tiles = div_up(p.d_v, width), tile_of = walk.tile, head = walk.head, column = tile_of * width;
   const i64 batch = p.bounds == nullptr ? walk.n : 0;

@@ -19,7 +19,7 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
   float* const logs = reinterpret_cast<float*>(memory + DK * 64);  // [64][DK]
   T* const reads = reinterpret_cast<T*>(logs + chunk * DK);        // [64][DK]: w, of the delta rule
   __shared__ float of_key[chunk];
-  const Walk walk =
+  const Walk& walk =
       walk_of<DK, false, DELTA ? DK / width : 0>(p, p.initial_state, p.initial_stride, p.final_state, p.final_stride);
   if (!walk.there) return;
   const i64 tiles = div_up(p.d_v, width), tile_of = walk.tile, head = walk.head, column = tile_of * width;

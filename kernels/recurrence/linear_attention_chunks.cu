@@ -67,10 +67,11 @@ template <class T, int DK, class P> BARACUDA_D void linear_attention_chunks(cons
   const tile::Reader<64, false> written(values), kept(weighted), remembered(memory);
   const float scale = static_cast<float>(p.scale);
   const bool faded = p.g != nullptr;
-  const i64 count = segments_of(p, rows.begin, rows.end), walks = count == 1 ? 1 : 2 * count - 2;
+  const int count = static_cast<int>(segments_of(p, rows.begin, rows.end)), walks = count == 1 ? 1 : 2 * count - 2;
 #pragma unroll 1
-  for (i64 walk = 0; walk < walks; ++walk) {  // of the first segment and the last, of each between them two
-    const i64 segment = (walk + 1) / 2, first = rows.begin + segment * p.segment;
+  for (int walk = 0; walk < walks; ++walk) {  // of the first segment and the last, of each between them two
+    const int segment = (walk + 1) / 2;
+    const i64 first = rows.begin + segment * p.segment;
     const i64 end = count == 1 ? rows.end : min<i64>(rows.end, first + p.segment);
     const bool local = walk % 2 == 1 && segment + 1 < count;
     float fades = 1.0f;

@@ -42,9 +42,7 @@ class LinearAttentionDescriptor(SequencesDescriptor):
     @property
     def chunked(self) -> bool:
         """Whether kernels take chunks."""
-        return (
-            self.kind not in RANK_ONES and not self.stepwise and self.element in HALVES and self.d_k <= CHUNK_DIMS[-1]
-        )
+        return not self.stepwise and self.element in HALVES and self.d_k <= CHUNK_DIMS[-1]
 
 
 @dataclass(slots=True, kw_only=True)
