@@ -32,7 +32,7 @@ class LinearAttentionBackwardDescriptor(SequencesDescriptor):
     @property
     def chunked(self) -> bool:
         """Whether kernels take chunks."""
-        return self.kind not in RANK_ONES and self.element in HALVES and self.d_k <= CHUNK_DIMS[-1]
+        return self.element in HALVES and self.d_k <= CHUNK_DIMS[-1]
 
 
 @dataclass(slots=True, kw_only=True)
