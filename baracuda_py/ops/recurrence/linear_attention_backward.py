@@ -176,7 +176,7 @@ class LinearAttentionBackwardPlan(Plan):
     reference = staticmethod(reference)
     value_policy = POLICY.replace("give zeros", "have gradients of 0")
     variants = (BACKWARD_CHUNKS_ROW, BACKWARD_ROW)
-    benchmarks = recurrence_benchmarks(("dq", "dk", "dv", "dg", "dg_channel", "dbeta", "da", "db", "dbonus"), RANK_ONES)
+    benchmarks = recurrence_benchmarks(("dq", "dk", "dv", "dg", "dg_channel", "dbeta", "da", "db", "dbonus"))
 
     @staticmethod
     def case(draw: Any) -> LinearAttentionBackwardDescriptor:
