@@ -5884,7 +5884,7 @@ def gru_gates_backward(dh_next: Array, gates: Array, gates_h: Array, h: Array, *
     """Gradients of `GruCellPlan`, whose gates are activated anew: dgates, dgates_h and dh."""
 def hgrn(x: Array, g: Array, initial_state: Array | None = None, output_final_state: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """h[t] = exp(g[t]) h[t - 1] + x[t] for each channel: HGRN's recurrence (arXiv:2311.04823)."""
-def kda(q: Array, k: Array, v: Array, g: Array, beta: Array, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, use_qk_l2norm: bool = False, cu_seqlens: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def kda(q: Array, k: Array, v: Array, g: Array, beta: Array, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, use_qk_l2norm: bool = False, cu_seqlens: Array | None = None, stepwise: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Kimi delta attention: `delta_rule` on a state whose rows fade first, S = diag(exp g[t]) S[t - 1]."""
 def lightning_attention(q: Array, k: Array, v: Array, layer_idx: int, num_layers: int, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, cu_seqlens: Array | None = None, stepwise: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`simple_gla` with the decays of lightning attention: exp(-8 h / heads · (1 - layer_idx / num_layers)) of head h."""
@@ -5937,9 +5937,9 @@ def rnn_tanh(input: Array, hx: Array, params: Sequence[Array], *, batch_sizes: A
     """(output, h) of an Elman network with tanh (torch.rnn_tanh)."""
 def rnn_tanh_cell(input: Array, hx: Array, w_ih: Array, w_hh: Array, b_ih: Array | None = None, b_hh: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """tanh(input w_ihᵀ + b_ih + hx w_hhᵀ + b_hh) (torch.rnn_tanh_cell)."""
-def rwkv6(r: Array, k: Array, v: Array, w: Array, u: Array, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, cu_seqlens: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def rwkv6(r: Array, k: Array, v: Array, w: Array, u: Array, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, cu_seqlens: Array | None = None, stepwise: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """RWKV-6: y[t] = scale · (S[t - 1] + diag(u) k[t] v[t]ᵀ)ᵀ r[t], S[t] = diag(exp w[t]) S[t - 1] + k[t] v[t]ᵀ."""
-def rwkv7(r: Array, w: Array, k: Array, v: Array, a: Array, b: Array, *, scale: float = 1.0, initial_state: Array | None = None, output_final_state: bool = False, cu_seqlens: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def rwkv7(r: Array, w: Array, k: Array, v: Array, a: Array, b: Array, *, scale: float = 1.0, initial_state: Array | None = None, output_final_state: bool = False, cu_seqlens: Array | None = None, stepwise: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """RWKV-7: y[t] = scale · S[t]ᵀ r[t], S[t] = (diag(exp w[t]) + b[t] a[t]ᵀ) S[t - 1] + k[t] v[t]ᵀ."""
 def selective_scan(u: Array, delta: Array, A: Array, B: Array, C: Array, D: Array | None = None, z: Array | None = None, delta_bias: Array | None = None, delta_softplus: bool = False, return_last_state: bool = False, *, initial_state: Array | None = None, cu_seqlens: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """Mamba's recurrence h = exp(dt A) h + dt B u, y = (C h + D u) silu(z), selective_scan_fn of mamba-ssm (real A)."""

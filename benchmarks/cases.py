@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -23,6 +25,7 @@ from baracuda_py.testing.in_torch import descriptor_of, forward_of, has_torch, i
 torch._functorch.config.donated_buffer = False  # compiled backwards are run again and again on one graph
 ROTATE = 512 << 20  # bytes that a case's input sets cover together: several times any L2
 MOST_SETS = 8
+READY = 20  # seconds that a library may take to its first result
 
 Arrays = dict[str, Any]
 Calls = Sequence[Callable[[], Any]]
@@ -72,8 +75,8 @@ def make(plan: type[Plan], benchmark: Benchmark, *, compiled: bool = True, devic
             if device != "meta" and (why := _refusal(candidates[peer][0])):
                 print(f"{plan.op} {benchmark.label}: without {peer}: {why}")
                 del candidates[peer]
-    found = [LIBRARIES[plan.op](desc, s) for s in sets] if plan.op in LIBRARIES else [{}]
-    candidates |= {name: [calls[name] for calls in found] for name in found[0]}
+    if plan.op in LIBRARIES:
+        candidates |= _of_libraries(plan, benchmark, desc, sets, device)
     flops = benchmark.work == FLOPS
     work = plan.flops(desc) if flops else plan.bytes(desc) if benchmark.work == BYTES else _moved(plan, first)
     return Case(
@@ -81,6 +84,42 @@ def make(plan: type[Plan], benchmark: Benchmark, *, compiled: bool = True, devic
         round(work * benchmark.share), "TFLOP/s" if flops else "TB/s",
         "" if benchmark.target is None else f"{benchmark.target:.2f}", candidates,
     )  # fmt: skip
+
+
+def _of_libraries(
+    plan: type[Plan], benchmark: Benchmark, desc: Any, sets: Sequence[Arrays], device: str
+) -> dict[str, Calls]:
+    """Peers that are libraries; those that are not ready in `READY` seconds are left out, as some tune for minutes."""
+    try:
+        with within(READY):
+            found = [LIBRARIES[plan.op](desc, s) for s in sets]
+            if device != "meta":
+                for call in found[0].values():
+                    call()
+    except TooLong:
+        print(f"{plan.op} {benchmark.label}: without peers: not ready in {READY} s")
+        return {}
+    return {name: [calls[name] for calls in found] for name in found[0]}
+
+
+class TooLong(BaseException):
+    """Not an `Exception`, which a peer might catch."""
+
+
+@contextlib.contextmanager
+def within(seconds: int) -> Iterator[None]:
+    """Ends a block of Python that takes longer by `TooLong`; of the main thread alone, as signals are."""
+
+    def late(*_: Any) -> None:
+        raise TooLong
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _refusal(call: Callable[[], Any]) -> str:

@@ -23,6 +23,10 @@ FIELDS: dict[str, Any] = {
     **dict.fromkeys(("d_k", "normalised", "wide_bounds", "wide_slots", "wide"), "i32"), "eps": "f64",
 }  # fmt: skip
 PARAMS = Params("LinearAttentionParams", **FIELDS)
+# A sequence of more than so many segments is cut, and then its states are found side by side: see chunk_segments.cuh.
+SEGMENT, MOST_UNCUT = 2048, 4
+_FEW = {False: 64, True: 32}  # walks of one sequence that leave most of a machine idle; of the delta rule
+_CHUNKED = Params("ChunkedParams", **FIELDS, segment="i64", most_uncut=MOST_UNCUT)
 
 
 def three(view: View | None) -> tuple[int, ...]:
@@ -80,6 +84,12 @@ def grid_of(desc: Any) -> tuple[int, int, int] | str:
     return (blocks, 1, 1) if blocks < 2**31 else "2^31 blocks or more"
 
 
+def segment_of(desc: Any, delta: bool) -> int:
+    """Steps of a segment; 0 where no sequence is cut, which does not depend on how many there are."""
+    few = desc.num_heads * -(-desc.d_v // CHUNK) <= _FEW[delta]
+    return SEGMENT if few and desc.seq_len > MOST_UNCUT * SEGMENT else 0
+
+
 def layout_of(p: Problem) -> str:
     """The layout class for the SKU."""
     return "contiguous" if all(view.dense for view in p.flat()) else "inner_contiguous"
@@ -119,10 +129,11 @@ def _chunks(p: Problem) -> Geometry | str:
         return "2^31 blocks or more"
     if not blocks:
         return Geometry((), layout=layout_of(p))
-    params = common(p) | {"wide": wide(p.q, p.k, p.v, None, p.y)}
+    segment = segment_of(desc, delta=False)
+    params = common(p) | {"wide": wide(p.q, p.k, p.v, None, p.y), "segment": segment}
     if p.final_state is not None:
         params |= {"final_state": "final_state", "final_stride": three(p.final_state)}
-    smem = 2 * (3 * d * CHUNK + 2 * CHUNK * CHUNK)
+    smem = 2 * (3 * d * CHUNK + 2 * CHUNK * CHUNK) + (4 * d * CHUNK if segment else 0)
     step = Step(f"chunks_{d}", (blocks, 1, 1), params, {}, THREADS, smem)
     return Geometry((step,), layout=layout_of(p))
 
@@ -157,7 +168,7 @@ STEPS_ROW = Variant(
 CHUNKS_ROW = Variant(
     "chunks", _chunks, source="recurrence/linear_attention_chunks.cu", elements=HALVES,
     kernels=tuple(
-        Kernel(f"chunks_{d}", f"linear_attention_chunks<{{T}}, {d}>", PARAMS, threads=THREADS, kindless=True)
+        Kernel(f"chunks_{d}", f"linear_attention_chunks<{{T}}, {d}>", _CHUNKED, threads=THREADS, kindless=True)
         for d in CHUNK_DIMS
     ),
     guarantee=Guarantee(Relative(3, mean=3), batch_invariant=True), may_spill=True,

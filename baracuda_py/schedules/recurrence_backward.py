@@ -57,7 +57,7 @@ def sum_of(p: Problem, name: str, place: int, tiles: int) -> Step:
     _, heads, width, source = _SUMS[name]
     x = p.views[source] if source and desc.use_qk_l2norm else None
     wide = getattr(desc, width) if width else 1
-    batch, rows, tiles = desc.batch_size, desc.seq_len, min(1, tiles) if name == "dv" else tiles
+    batch, rows = desc.batch_size, desc.seq_len
     if name == "dbonus":
         batch, rows = 1, 1
         strides: tuple[int, ...] = (0, 0, out.strides[0])
@@ -113,7 +113,8 @@ def _geometry(p: Problem) -> Geometry | str:
         return nothing(p)
     for name, place in sums:
         if 0 not in p.views[name].shape:
-            steps.append(sum_of(p, name, place, tiles * (desc.num_states if name == "dbonus" else 1)))
+            count = {"dbonus": tiles * desc.num_states, "dv": min(1, tiles)}.get(name, tiles)
+            steps.append(sum_of(p, name, place, count))
     return Geometry(tuple(steps), used, layout_of(p))
 
 

@@ -7,21 +7,28 @@ from typing import Any
 from ..core import Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant
 from ..core.variant import aligned
 from .attention.dense.forward import HALVES, wide
-from .recurrence import CHUNK, CHUNK_DIMS, FIELDS, common, layout_of, three
+from .recurrence import CHUNK, CHUNK_DIMS, FIELDS, MOST_UNCUT, common, layout_of, segment_of, three
 from .recurrence_backward import SUMS, nothing, sum_of
 
 CREW = 256
+JOINED = 4  # blocks that share 64 columns of a state at a border, of the delta rule
 _AREA = CHUNK * CHUNK
-_KEPT = ("memory", "slopes", "u", "du", "w", "inverse", "alike")
+_OF_RANK_ONE = ("kept_keys", "kept_writers", "totals")
+_KEPT = ("memory", "slopes", "u", "du", "w", "inverse", "alike", *_OF_RANK_ONE, "kept_queries")
+_BORDERS = ("carried", "moves")
 _GRADIENTS = ("dq", "dk", "dv", "dg", "dbeta", "dg_channel")
 _STRIDES = ("dfinal_stride", "dinitial_stride", *(f"{name}_stride" for name in _GRADIENTS))
 PARAMS = Params(
     "ChunkedAttentionParams", **FIELDS,
     **dict.fromkeys((*_KEPT, "dfinal_state", "dinitial_state", *_GRADIENTS, "dbonus"), "ptr"),
-    **dict.fromkeys(_STRIDES, "i64[3]"), chunks_each="i64", whole="i32",
+    **dict.fromkeys(_STRIDES, "i64[3]"), chunks_each="i64", whole="i32", **dict.fromkeys(_BORDERS, "ptr"),
+    **dict.fromkeys(("segment", "borders_each"), "i64"), **dict.fromkeys(("local", "back"), "i32"),
+    most_uncut=MOST_UNCUT, joined=JOINED,
 )  # fmt: skip
-_WALKS = ("states", "slopes", "channel_states", "channel_slopes")  # along sequences; others have all chunks at once
-_OF_ANY_RULE = ("local", "channel_local")
+# Along sequences; others have all chunks at once.
+_WALKS = ("states", "slopes", "channel_states", "channel_slopes", "rank_states", "rank_slopes")
+_OF_ANY_RULE = ("local", "channel_local", "rank_local", "rank_states", "rank_slopes", "rank_reads")
+_RULES = {"": "false", "delta_": "true"}  # of kernels' names and templates
 _BITS = {"dq": 1, "dk": 2, "dv": 4, "dg_channel": 8}  # of `whole`: outputs that are no sums of heads
 _HEADS = {"dq": "q_heads", "dk": "k_heads", "dv": "v_heads", "dg_channel": "num_heads"}
 
@@ -30,58 +37,107 @@ class Chunks:
     """Places of a problem's chunks and what each keeps in the workspace."""
 
     def __init__(self, p: Problem, d: int) -> None:
-        desc, self.d = p.desc, d
+        desc = self.desc = p.desc
+        self.d, self.rank = d, p.views.get("a") is not None
+        self.delta = self.rank or p.beta is not None  # steps make more of a state than a multiple of its rows
         steps = desc.seq_len if desc.batch_size else 0
         self.each = -(-steps // CHUNK)
         packed = p.views.get("cu_seqlens") is not None
         self.places = steps // CHUNK + desc.num_states if packed else self.each * desc.num_states
         self.tiles = -(-desc.d_v // CHUNK)
         self.local = self.places * desc.num_heads
-        self.walks = desc.num_states * desc.num_heads * self.tiles
+        self.heads, self.each_sequence = desc.num_heads, desc.num_heads * self.tiles
+        self.walks = desc.num_states * self.each_sequence
+        self.segment = segment_of(desc, self.delta) if steps and desc.num_states else 0
+        self.borders_each = -(-steps // self.segment) if self.segment else 0
+        self.borders = self.borders_each * (1 if packed else desc.num_states)
+        self.most = max(self.local, self.walks + 2 * self.borders * self.each_sequence)
+        self.cut = -(-steps // (MOST_UNCUT * self.segment)) if packed and self.segment else desc.num_states
 
     def sizes(self) -> dict[str, int]:
         """Bytes of what is kept."""
         state, area = self.local * self.tiles * self.d * CHUNK * 2, self.local * self.tiles * _AREA * 2
         return {
             "memory": state, "slopes": state, "u": area, "du": area, "w": self.local * CHUNK * self.d * 2,
-            "inverse": self.local * _AREA * 4, "alike": self.local * _AREA * 4,
+            "inverse": self.local * _AREA * 4, "alike": self.local * _AREA * 4, **self._of_rank_one(),
         }  # fmt: skip
 
-    def shared(self, kernel: str, delta: bool, backward: bool = False) -> int:
+    def _of_rank_one(self) -> dict[str, int]:
+        if not self.rank:
+            return {}
+        rows = self.local * CHUNK * self.d * 2
+        reads = self.desc.batch_size * self.desc.seq_len * self.each_sequence * CHUNK * 2
+        return {
+            "u": reads, "du": reads, "kept_keys": rows, "kept_writers": rows, "totals": self.local * self.d * 4,
+            "kept_queries": rows,
+        }  # fmt: skip
+
+    def params(self, used: int) -> tuple[dict[str, Any], int]:
+        """What launches are told of segments, and the bytes of workspace then used."""
+        made: dict[str, Any] = {**dict.fromkeys(_BORDERS, "@null"), "local": 0, "back": 0}
+        made |= {"chunks_each": self.each, "segment": self.segment, "borders_each": self.borders_each}
+        if self.segment:
+            state = self.borders * self.each_sequence * self.d * CHUNK * 4
+            moves = self.borders * self.heads * self.d * (self.d if self.delta else 1) * 4
+            made |= {"carried": ("@workspace", used), "moves": ("@workspace", used + aligned(state))}
+            used += aligned(state) + aligned(moves)
+        return made, used
+
+    def walk(self, kernel: str, params: dict[str, Any], final: bool = True) -> list[Step]:
+        """Launches along sequences: where some may be cut, first of segments alone and of the states at their borders.
+
+        final: whether states are wanted, and not only what segments make of them.
+        """
+        delta, back = self.delta, kernel.endswith("slopes")
+        steps = []
+        if self.segment:
+            columns = self.each_sequence + self.heads * (delta and not back) * (self.d // CHUNK)
+            told = params | {"local": 1, "back": int(back)}
+            steps.append(self.step(kernel, told, blocks=self.borders * columns))
+            parts = JOINED if delta else self.d * CHUNK // (4 * CREW)
+            steps.append(self.step("join", told, blocks=self.cut * self.each_sequence * parts))
+        blocks = self.walks + self.borders * self.each_sequence
+        return [*steps, self.step(kernel, params, blocks=blocks)] if final else steps[:1]
+
+    def shared(self, kernel: str, backward: bool = False) -> int:
         """Bytes of shared memory of a kernel's blocks."""
-        rows, area = 2 * CHUNK * self.d, 2 * _AREA
+        rows, area, delta = 2 * CHUNK * self.d, 2 * _AREA, self.delta
         return {
             "local": (2 if backward else 1) * rows + 7 * area,
             "states": (4 if delta else 3) * rows + 3 * area,
             "slopes": (4 * rows + 4 * area) if delta else 3 * rows + 3 * area,
             "channel_local": 3 * rows + 5 * area,
             "channel_states": (5 if delta else 4) * rows + area,
-            "channel_outputs": 5 * rows + area,
+            "channel_outputs": 5 * rows + (2 if self.rank else 1) * area,
+            "rank_local": 4 * rows + 4 * area,
+            "rank_states": 4 * rows + 2 * area,
+            "rank_slopes": 4 * rows + 2 * area,
+            "rank_reads": 3 * area,
             "channel_slopes": (5 * rows + 2 * area) if delta else 4 * rows + area,
             "channel_gradients": max(5 * rows + 2 * area, 4 * rows + 4 * area),
             "outputs": 3 * rows + 2 * area,
+            "join": 0,
             "gradients": 3 * rows + 3 * area + (max(rows, 2 * area) if delta else rows),
         }[kernel]
 
-    def step(
-        self, kernel: str, params: dict[str, Any], delta: bool, backward: bool = False, blocks: int | None = None
-    ) -> Step:
-        """A launch: of a block for each chunk and head, or for each walk along a sequence."""
-        if blocks is None:
-            blocks = self.walks if kernel in _WALKS else self.local
-        name = f"{kernel}_{self.d}" if kernel in _OF_ANY_RULE else f"{kernel}_{'delta_' if delta else ''}{self.d}"
-        return Step(name, (blocks, 1, 1), params, {}, CREW, self.shared(kernel, delta, backward))
+    def step(self, kernel: str, params: dict[str, Any], backward: bool = False, blocks: int | None = None) -> Step:
+        """A launch, by itself of a block for each chunk and head."""
+        rule = "delta_" if self.delta else ""
+        if kernel in _OF_ANY_RULE or (self.rank and kernel == "channel_gradients"):
+            rule = ""
+        elif self.rank and kernel != "join":
+            rule = "rank_"
+        blocks = self.local if blocks is None else blocks
+        return Step(f"{kernel}_{rule}{self.d}", (blocks, 1, 1), params, {}, CREW, self.shared(kernel, backward))
 
 
 def chunks_for(p: Problem) -> Chunks | str:
     """The chunks, or why there are none."""
-    if p.views.get("a") is not None:
-        return "states that change by more than their decays"
     d = next((d for d in CHUNK_DIMS if p.desc.d_k <= d), None)
     if d is None:
         return f"d_k {p.desc.d_k} is beyond {CHUNK_DIMS[-1]}"
     made = Chunks(p, d)
-    return "2^31 blocks or more" if max(made.local, made.walks) >= 2**31 else made
+    return "2^31 blocks or more" if made.most >= 2**31 else made
 
 
 def _whole(p: Problem, name: str) -> bool:
@@ -91,23 +147,33 @@ def _whole(p: Problem, name: str) -> bool:
     return bool(getattr(p.desc, _HEADS[name]) == p.desc.num_heads and view.strides[-1] == 1)
 
 
+def _given(p: Problem) -> dict[str, Any]:
+    """What every launch of the gradients is told of operands."""
+    params = common(p, y=p.dy) | {
+        **dict.fromkeys((*_KEPT, *_GRADIENTS, "dbonus"), "@null"), **dict.fromkeys(_STRIDES, (0, 0, 0)),
+        "y": "dy", "wide": wide(p.q, p.k, p.v, None, p.dy, p.views.get("a"), p.views.get("b")), "whole": 0,
+        "dfinal_stride": three(p.dfinal_state), "dinitial_stride": three(p.dinitial_state),
+    }  # fmt: skip
+    for name in ("dfinal_state", "dinitial_state"):
+        params[name] = "@null" if p.views.get(name) is None else name
+    return params
+
+
 def _backward(p: Problem) -> Geometry | str:
     desc, chunks = p.desc, chunks_for(p)
     if isinstance(chunks, str):
         return chunks
     if not desc.num_states or not desc.num_heads:
         return nothing(p)
-    delta, channels, used = p.beta is not None, p.views.get("g_channel") is not None, 0
-    params: dict[str, Any] = common(p, y=p.dy) | {
-        "y": "dy", "wide": wide(p.q, p.k, p.v, None, p.dy), "chunks_each": chunks.each, "whole": 0,
-        "dfinal_stride": three(p.dfinal_state), "dinitial_stride": three(p.dinitial_state),
-    }  # fmt: skip
-    for name in ("dfinal_state", "dinitial_state"):
-        params[name] = "@null" if p.views.get(name) is None else name
+    if chunks.rank:
+        return _of_rank_one(p, chunks)
+    delta, channels, used, params = chunks.delta, p.views.get("g_channel") is not None, 0, _given(p)
     for name, nbytes in chunks.sizes().items():
         there = name in ("memory", "slopes") or (delta and (channels or name != "alike"))
         params[name] = ("@workspace", used) if there else "@null"
         used += aligned(nbytes) if there else 0
+    told, used = chunks.params(used)
+    params |= told
     sums = []
     for name in _GRADIENTS:
         view = p.views.get(name)
@@ -121,58 +187,124 @@ def _backward(p: Problem) -> Geometry | str:
             sums.append((name, used))
             width = desc.d_v if name == "dv" else desc.d_k
             used += aligned(desc.batch_size * desc.seq_len * desc.num_heads * width * 4)
-    params["dbonus"] = "@null"
     if p.views.get("dbonus") is not None:
         params["dbonus"] = ("@workspace", used)
         sums.append(("dbonus", used))
         used += aligned(chunks.local * desc.d_k * 4)
     wanted = any(params[name] != "@null" for name in (*_GRADIENTS, "dbonus"))
-    kernels = ["local"] * (delta and chunks.local > 0)
-    kernels += ["states"] * wanted + ["slopes"] + ["gradients"] * (wanted and chunks.local > 0)
-    steps = [chunks.step(f"{'channel_' * channels}{name}", params, delta, backward=True) for name in kernels]
+    of, steps = "channel_" * channels, []
+    if delta and chunks.local:
+        steps.append(chunks.step(f"{of}local", params, backward=True))
+    if wanted or (delta and chunks.segment):
+        steps += chunks.walk(f"{of}states", params, final=wanted)
+    steps += chunks.walk(f"{of}slopes", params)
+    if wanted and chunks.local:
+        steps.append(chunks.step(f"{of}gradients", params, backward=True))
     for name, place in sums:
         if 0 not in p.views[name].shape:
             steps.append(sum_of(p, name, place, chunks.places if name == "dbonus" else 1))
     return Geometry(tuple(steps), used, layout_of(p))
 
 
+# Pairs of what reads states and what is written to them; and how many of them a gradient is a sum of.
+_PAIRS = (("q", "k"), ("q", "b"), ("a", "k"), ("a", "b"))
+_PARTS = {"dq": 2, "dk": 2, "dv": 2, "da": 2, "db": 2, "dg_channel": 4}
+
+
+def _of_rank_one(p: Problem, chunks: Chunks) -> Geometry:
+    """Gradients of the rank-one rule: those of channels, once for each of its pairs, and sums of the four."""
+    desc, params, used = p.desc, _given(p), 0
+    for name, nbytes in chunks.sizes().items():
+        if name != "alike":
+            params[name] = ("@workspace", used)
+            used += aligned(nbytes)
+    told, used = chunks.params(used)
+    params |= told
+    places: dict[str, int] = {}
+    left: dict[str, list[Any]] = {}
+    for name, count in _PARTS.items():
+        left[name] = ["@null"] * count
+        if p.views.get(name) is not None:
+            nbytes = desc.batch_size * desc.seq_len * desc.num_heads * (desc.d_v if name == "dv" else desc.d_k) * 4
+            places[name], left[name] = used, [("@workspace", used + n * nbytes) for n in range(count)]
+            used += aligned(count * nbytes)
+    steps = [chunks.step("rank_local", params)] * (chunks.local > 0)
+    if places or chunks.segment:
+        steps += chunks.walk("rank_states", params, final=bool(places))
+    steps += chunks.walk("rank_slopes", params)
+    if places and chunks.local:
+        steps.append(chunks.step("rank_reads", params))
+    for reader, writer in _PAIRS:
+        made = {"dq": left[f"d{reader}"].pop(0), "dk": left[f"d{writer}"].pop(0)}
+        made |= {"dg_channel": left["dg_channel"].pop(0)}
+        made |= {"dv": left["dv"].pop(0)} if writer == "k" else {}
+        if set(made.values()) != {"@null"} and chunks.local:
+            steps.append(chunks.step("channel_gradients", params | made | _pair(p, chunks, params, reader, writer)))
+    for name, place in places.items():
+        if 0 not in p.views[name].shape:
+            steps.append(sum_of(p, name, place, _PARTS[name]))
+    return Geometry(tuple(steps), used, layout_of(p))
+
+
+def _pair(p: Problem, chunks: Chunks, params: dict[str, Any], reader: str, writer: str) -> dict[str, Any]:
+    """Operands of a pair in the places of q, k, v and dy; under b is written what a read. S and H count once."""
+    stride, heads, row = list(params["stride"]), p.desc.num_heads, chunks.each_sequence * CHUNK
+    reads = (p.desc.seq_len * row, row, chunks.tiles * CHUNK)
+    made: dict[str, Any] = {"whole": 0}
+    views: list[Any] = [p.q, p.k, p.v, None, p.dy]
+    bits = 0
+    if reader == "a":
+        stride[0], stride[4], views[0], views[4], bits = three(p.a), reads, p.a, None, bits + 16
+        made |= {"q": "a", "q_heads": heads, "y": params["du"], "scale": 1.0, "slopes": "@null", "whole": 16 + 64}
+    if writer == "b":
+        stride[1], stride[2], views[1], views[2], bits = three(p.b), reads, p.b, None, bits + 4
+        made |= {"k": "b", "k_heads": heads, "v": params["u"], "v_heads": heads, "memory": "@null"}
+        made["whole"] += 32
+    return made | {"stride": stride, "wide": wide(*views) + bits}
+
+
 def _forward(p: Problem) -> Geometry | str:
     desc = p.desc
     if desc.stepwise:
         return "in chunks, and stepwise asks for step by step"
-    chunks, delta, channels = chunks_for(p), p.beta is not None, p.views.get("g_channel") is not None
+    chunks, channels = chunks_for(p), p.views.get("g_channel") is not None
     if isinstance(chunks, str):
         return chunks
+    delta = chunks.delta
     if not (delta or channels) and desc.seq_len <= CHUNK:
         return "one chunk, of which one launch makes as much"
     params: dict[str, Any] = common(p) | {
         **dict.fromkeys((*_KEPT, "dfinal_state", "dinitial_state", *_GRADIENTS, "dbonus"), "@null"),
-        **dict.fromkeys(_STRIDES, (0, 0, 0)), "wide": wide(p.q, p.k, p.v, None, p.y), "chunks_each": chunks.each,
-        "whole": 0,
+        **dict.fromkeys(_STRIDES, (0, 0, 0)), "whole": 0,
+        "wide": wide(p.q, p.k, p.v, None, p.y, p.views.get("a"), p.views.get("b")),
     }  # fmt: skip
     if p.final_state is not None:
         params |= {"final_state": "final_state", "final_stride": three(p.final_state)}
     used = 0
-    for name in ("memory", *(("u", "w") if delta else ())):
+    for name in ("memory", *(("u", "w") if delta else ()), *(_OF_RANK_ONE if chunks.rank else ())):
         params[name] = ("@workspace", used)
         used += aligned(chunks.sizes()[name])
-    kernels = [f"{'channel_' * channels}{name}" for name in (*["local"] * delta, "states", "outputs")]
+    told, used = chunks.params(used)
+    params |= told
+    of = "channel_" * channels
+    outputs = f"{of}outputs"
     if not desc.num_states:
         blocks = desc.num_heads * (desc.batch_size > 0)
-        steps = [chunks.step(kernels[-1], params, delta, blocks=blocks)] * (blocks > 0)
+        steps = [chunks.step(outputs, params, blocks=blocks)] * (blocks > 0)
         return Geometry(tuple(steps), used, layout_of(p))
-    steps = [chunks.step(kernel, params, delta) for kernel in kernels]
+    before = "rank_" if chunks.rank else of
+    steps = [chunks.step(f"{before}local", params)] * delta
+    steps += [*chunks.walk(f"{before}states", params), chunks.step(outputs, params)]
     return Geometry(tuple(step for step in steps if step.grid[0]), used, layout_of(p))
 
 
-def _kernels(names: tuple[str, ...]) -> tuple[Kernel, ...]:
+def _kernels(names: tuple[str, ...], rules: dict[str, str] = _RULES) -> tuple[Kernel, ...]:
     made = []
     for name in names:
-        for delta in (False,) if name in _OF_ANY_RULE else (False, True):
-            rule = "" if name in _OF_ANY_RULE else f", {str(delta).lower()}"
+        for rule, of in {"": ""}.items() if name in _OF_ANY_RULE else rules.items():
             made += [
                 Kernel(
-                    f"{name}_{'delta_' if delta else ''}{d}", f"linear_attention_{name}<{{T}}, {d}{rule}>", PARAMS,
+                    f"{name}_{rule}{d}", f"linear_attention_{name}<{{T}}, {d}{of and f', {of}'}>", PARAMS,
                     threads=CREW, min_blocks=2 if name in _WALKS else 0,
                     source=f"recurrence/linear_attention_{name}.cu", kindless=True,
                 )
@@ -181,11 +313,21 @@ def _kernels(names: tuple[str, ...]) -> tuple[Kernel, ...]:
     return tuple(made)
 
 
+_RANK_WALKS = tuple(
+    Kernel(
+        f"rank_{name}_{d}", f"linear_attention_rank_states<{{T}}, {d}, {back}>", PARAMS, threads=CREW, min_blocks=2,
+        source="recurrence/linear_attention_rank_states.cu", kindless=True,
+    )
+    for name, back in (("states", "false"), ("slopes", "true"))
+    for d in CHUNK_DIMS
+)  # fmt: skip
 BACKWARD_CHUNKS_ROW = Variant(
     "chunks", _backward, source="recurrence/linear_attention_gradients.cu", elements=HALVES,
     kernels=(
-        *_kernels(("local", "states", "slopes", "gradients")),
+        *_kernels(("local", "states", "join", "slopes", "gradients")),
         *_kernels(("channel_local", "channel_states", "channel_slopes", "channel_gradients")),
+        *_kernels(("rank_local", "rank_reads")),
+        *_RANK_WALKS,
         *SUMS,
     ),
     guarantee=Guarantee(Relative(4, mean=3), batch_invariant=True), may_spill=True,
@@ -195,7 +337,11 @@ FORWARD_CHUNKS_ROW = Variant(
     _forward,
     source="recurrence/linear_attention_outputs.cu",
     elements=HALVES,
-    kernels=_kernels(tuple(f"{of}{name}" for of in ("", "channel_") for name in ("local", "states", "outputs"))),
+    kernels=(
+        *_kernels((*(f"{of}{name}" for of in ("", "channel_") for name in ("local", "states", "outputs")), "join")),
+        *_kernels(("rank_local", "channel_outputs"), {"rank_": "2"}),
+        *_RANK_WALKS[: len(CHUNK_DIMS)],
+    ),
     guarantee=Guarantee(Relative(3, mean=3), batch_invariant=True),
     may_spill=True,
 )

@@ -11,6 +11,10 @@
 // What G has of a step is q dq + k dk of the sums over j, less k dk of the sums over i; dg is the sum of that of the step and
 // of all later ones, and of what exp(G[63]) has. With a bonus Q is G of the step before, and the diagonal apart.
 //
+// Of the rank-one rule this runs for each pair of q or a and k or b, a and b in the places of q and k, and what steps read
+// of their states and its gradient in those of v and dy; then S or H may be absent, as it counts once, and what leaves are
+// parts of sums (schedules/recurrence_chunks.py).
+//
 // Within blocks of 16 steps a thread has a channel of a block, in float32: e of the next j is e times a decay, so nothing is
 // divided, and both sides of a pair have the same product. Between blocks e is exp(Q[i] - R) exp(R - G[j]), R the logs at
 // the end of the block before i's, neither factor above 1.
@@ -19,6 +23,7 @@
 // sum is fixed by the step's place in its sequence.
 #include "recurrence/channel_chunks.cuh"
 #include "recurrence/chunk_gradients.cuh"
+#include "recurrence/chunk_solve.cuh"
 
 namespace baracuda {
 namespace recurrence {
@@ -120,8 +125,10 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
   const auto from = [&](const void* x, const i64(&stride)[3], i64 heads) {
     return rows_for<T>(p, x, stride, heads, here.batch, here.start, head);
   };
-  const bool before = p.bonus != nullptr;
-  const float* const bonus = before ? static_cast<const float*>(p.bonus) + head * p.bonus_stride : nullptr;
+  const bool strict = p.whole & 64, before = strict || p.bonus != nullptr;  // strict: no step reads what it writes
+  const float* const bonus = strict   ? logs
+                             : before ? static_cast<const float*>(p.bonus) + head * p.bonus_stride
+                                      : nullptr;
   const float* const end_logs = logs + (chunk - 1) * DK;
   const auto query_log = [&](int i, int d) {
     return !before ? logs[i * DK + d] : i > 0 ? logs[(i - 1) * DK + d] : 0.0f;
@@ -134,22 +141,20 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
     sum_channels<DK>(logs, p, here.batch, here.start, head, steps);
     cp_async_wait<0>();
     __syncthreads();
-    if (thread < chunk) of_query[thread] = static_cast<float>(p.scale) * norm_of<DK>(p, queries, thread);
-    else if (thread < 2 * chunk) of_key[thread - chunk] = norm_of<DK>(p, keys, thread - chunk);
+    if (thread < chunk)
+      of_query[thread] = static_cast<float>(p.scale) * (p.whole & 16 ? 1.0f : norm_of<DK>(p, queries, thread));
+    else if (thread < 2 * chunk) of_key[thread - chunk] = p.whole & 32 ? 1.0f : norm_of<DK>(p, keys, thread - chunk);
     __syncthreads();
   };
   if constexpr (DELTA) {
     if (thread < chunk) betas[thread] = beta_of(p, here.batch, here.start, head, thread, steps);
-    for (int i = thread; i < area; i += crew) {
-      const int at = tile::at<64>(i / 64, i % 64 / 8) + i % 8;
-      const float x = static_cast<const float*>(p.inverse)[own * area + i];
-      high[at] = from_acc<T>(x);
-      low[at] = from_acc<T>(x - to_acc(high[at]));
-    }
+    split_columns(high, low, static_cast<const float*>(p.inverse) + own * area, [](int) { return 1.0f; });
   } else {
     for (int i = thread; i < area / 8; i += crew) store(scores + 8 * i, Vec<T, 8>{});
     load_rows();
-    const auto put = [&](int i, int j, float x) { scores[tile::at<64>(i, j / 8) + j % 8] = from_acc<T>(x); };
+    const auto put = [&](int i, int j, float x) {
+      if (j < i || !strict) scores[tile::at<64>(i, j / 8) + j % 8] = from_acc<T>(x);
+    };
     decayed_products<DK>(scaled, queries, keys, logs, of_query, of_key, bonus, p.d_k, put);
     scale_channels<DK>(queries, keys, 0, chunk,
                        [&](int i, int d) { return of_key[i] * fade(end_logs[d] - logs[i * DK + d]); });
@@ -173,8 +178,10 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
     } else {
       tile::copy<chunk, 64, crew>(values, v, p.stride[2][1], steps, left, p.wide & 4);
     }
-    tile::copy<DK, 64, crew>(memory, static_cast<const T*>(p.memory) + at * (DK * 64), 64, DK, width, true);
-    tile::copy<DK, 64, crew>(slopes, static_cast<const T*>(p.slopes) + at * (DK * 64), 64, DK, width, true);
+    tile::copy<DK, 64, crew>(memory, static_cast<const T*>(p.memory) + at * (DK * 64), 64, p.memory == nullptr ? 0 : DK,
+                             width, true);
+    tile::copy<DK, 64, crew>(slopes, static_cast<const T*>(p.slopes) + at * (DK * 64), 64, p.slopes == nullptr ? 0 : DK,
+                             width, true);
     cp_async_commit();
     cp_async_wait<0>();
     __syncthreads();
@@ -381,7 +388,7 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
     __syncthreads();  // all have read what was held before
     held[own_block][lane] = sum;
     if (before) {
-      const float u = there ? bonus[d] : 0.0f;
+      const float u = there && !strict ? bonus[d] : 0.0f;
       float of_bonus = 0.0f;
 #pragma unroll
       for (int i = 0; i < block; ++i) {

@@ -3,17 +3,18 @@
 //
 // y = scale ((q * exp Q) S + W u), W[i][j] = sum over d of q[i] k[j] exp(Q[i] - G[j]) for j <= i, where Q is G, with a bonus
 // G of the step before and W[i][i] = sum of q[i] bonus k[i]; u is v, of the delta rule what the states' kernel left. What
-// underflows is 0.
+// underflows is 0. The rank-one rule (RULE 2) adds W' r, W' of q and b, and r what steps read of their states.
 //
 // Schedule: a block of eight warps has a chunk of one head, and goes through its columns 64 at a time. The order of every
 // sum is fixed by the step's place in its sequence.
-#include "recurrence/channel_chunks.cuh"
+#include "recurrence/rank_chunks.cuh"
 
 namespace baracuda {
 
-template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention_channel_outputs(const P& p) {
+template <class T, int DK, int RULE, class P> BARACUDA_D void linear_attention_channel_outputs(const P& p) {
   using namespace recurrence::chunked;
   using recurrence::row_at;
+  constexpr bool DELTA = RULE == 1, RANK = RULE == 2;
   BARACUDA_DYNAMIC_SMEM(T, queries);                                // [64][DK]
   T* const scaled = queries + chunk * DK;                           // [64][DK]: with their decays
   T* const scores = scaled + chunk * DK;                            // [64][64]
@@ -21,6 +22,8 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
   float* const logs = reinterpret_cast<float*>(keys + chunk * DK);  // [64][DK], then values or y [64][64]
   T* const memory = keys;
   T* const values = reinterpret_cast<T*>(logs);
+  T* const reads = values + area;                               // [64][64], of the rank-one rule
+  T* const of_reads = reinterpret_cast<T*>(logs + chunk * DK);  // [64][64]: W'
   __shared__ float of_query[chunk], of_key[chunk];
   const i64 head = blockIdx.x % p.num_heads, place = blockIdx.x / p.num_heads, tiles = div_up(p.d_v, width);
   const int thread = static_cast<int>(threadIdx.x), warp = thread / warp_size, row0 = warp % 4 * 16;
@@ -52,7 +55,10 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
   __syncthreads();
   if (thread < chunk) of_query[thread] = static_cast<float>(p.scale) * norm_of<DK>(p, queries, thread);
   else if (thread < 2 * chunk) of_key[thread - chunk] = norm_of<DK>(p, keys, thread - chunk);
-  for (int i = thread; i < area / 8; i += crew) store(scores + 8 * i, Vec<T, 8>{});
+  for (int i = thread; i < area / 8; i += crew) {
+    store(scores + 8 * i, Vec<T, 8>{});
+    if constexpr (RANK) store(of_reads + 8 * i, Vec<T, 8>{});
+  }
   __syncthreads();
   const bool before = p.bonus != nullptr;
   const float* const bonus = before ? static_cast<const float*>(p.bonus) + head * p.bonus_stride : nullptr;
@@ -61,6 +67,16 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
   };
   const auto put = [&](int i, int j, float x) { scores[tile::at<64>(i, j / 8) + j % 8] = from_acc<T>(x); };
   decayed_products<DK>(scaled, queries, keys, logs, of_query, of_key, bonus, p.d_k, put);
+  if constexpr (RANK) {
+    tile::copy<chunk, DK, crew>(keys, rows_for<T>(p, p.b, p.stride[6], p.num_heads, here.batch, here.start, head),
+                                p.stride[6][1], steps, p.d_k, p.wide & 64);
+    cp_async_commit();
+    if (thread < chunk) of_key[thread] = 1.0f;
+    cp_async_wait<0>();
+    __syncthreads();
+    decayed_products<DK>(scaled, queries, keys, logs, of_query, of_key, bonus, p.d_k,
+                         [&](int i, int j, float x) { of_reads[tile::at<64>(i, j / 8) + j % 8] = from_acc<T>(x); });
+  }
   scale_channels<DK>(scaled, queries, 0, chunk, [&](int i, int d) { return of_query[i] * fade(query_log(i, d)); });
 #pragma unroll 1
   for (i64 n = 0; n < tiles; ++n) {
@@ -73,6 +89,9 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
       const T* const v = rows_for<T>(p, p.v, p.stride[2], p.v_heads, here.batch, here.start, head);
       tile::copy<chunk, 64, crew>(values, v + column, p.stride[2][1], steps, left, p.wide & 4);
     }
+    if constexpr (RANK)
+      tile::copy<chunk, 64, crew>(reads, reads_at<T>(p, p.u, here.batch, here.start, head, n), read_stride(p), steps,
+                                  width, true);
     tile::copy<DK, 64, crew>(memory, static_cast<const T*>(p.memory) + at * (DK * 64), 64, DK, width, true);
     cp_async_commit();
     cp_async_wait<0>();
@@ -81,6 +100,9 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
     clear(y);
     multiply<T, DK>(y, tile::Reader<DK, false>(scaled + row0 * DK), moved(tile::Reader<64, false>(memory), 0, col0));
     multiply<T, chunk>(y, tile::Reader<64, false>(scores + row0 * 64), moved(tile::Reader<64, false>(values), 0, col0));
+    if constexpr (RANK)
+      multiply<T, chunk>(y, tile::Reader<64, false>(of_reads + row0 * 64),
+                         moved(tile::Reader<64, false>(reads), 0, col0));
     __syncthreads();  // all have read the values
     put_all<64>(values, row0, col0, y);
     __syncthreads();

@@ -10,6 +10,7 @@
 // Schedule: a block of eight warps walks the chunks of one sequence with 64 columns of one head's H in registers. The order
 // of every sum is fixed by the step's place in its sequence.
 #include "recurrence/channel_chunks.cuh"
+#include "recurrence/chunk_segments.cuh"
 
 namespace baracuda {
 
@@ -23,14 +24,17 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
   T* const reads = reinterpret_cast<T*>(logs + chunk * DK);        // [64][DK]: w, of the delta rule
   T* const written = reads + chunk * DK;                           // [64][64]: du
   __shared__ float factors[chunk];
-  const i64 tiles = div_up(p.d_v, width), tile_of = blockIdx.x % tiles, head = blockIdx.x / tiles % p.num_heads;
-  const i64 n = blockIdx.x / tiles / p.num_heads, batch = p.bounds == nullptr ? n : 0, column = tile_of * width;
+  const Walk& walk = walk_of<DK, true, 0>(p, p.dfinal_state, p.dfinal_stride, p.dinitial_state, p.dinitial_stride);
+  if (!walk.there) return;
+  const i64 tiles = div_up(p.d_v, width), tile_of = walk.tile, head = walk.head, column = tile_of * width;
+  const i64 batch = p.bounds == nullptr ? walk.n : 0;
   const int left = static_cast<int>(min<i64>(width, p.d_v - column)), thread = static_cast<int>(threadIdx.x);
   const int row0 = thread / warp_size % 4 * 16, col0 = thread / warp_size / 4 * 32;
-  const Sequence rows = sequence_of(p, n);
+  const Sequence rows = walk.rows;
+  const bool local = p.local != 0;
+  float faded = 1.0f;  // a channel, by all steps
   Part<DK> slope;
-  slope.read(p.dfinal_state == nullptr ? nullptr : row_at<float>(p.dfinal_state, p.dfinal_stride, n, head, 0) + column,
-             p.dfinal_stride[2], p.d_k, left);
+  walk.begin(slope);
   const bool before = p.bonus != nullptr;
   const auto query_log = [&](int i, int d) {
     return !before ? logs[i * DK + d] : i > 0 ? logs[(i - 1) * DK + d] : 0.0f;
@@ -62,8 +66,9 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
     cp_async_wait<0>();
     __syncthreads();
     const float* const total = logs + (chunk - 1) * DK;
-    tile::copy_out<DK, 64, crew>(static_cast<T*>(p.slopes) + (own * tiles + tile_of) * (DK * 64), 64, slopes, thread,
-                                 DK, width, true);
+    if (!local)
+      tile::copy_out<DK, 64, crew>(static_cast<T*>(p.slopes) + (own * tiles + tile_of) * (DK * 64), 64, slopes, thread,
+                                   DK, width, true);
     if constexpr (DELTA) {
       if (thread < chunk) factors[thread] = norm_of<DK>(p, queries, thread);
       __syncthreads();
@@ -79,7 +84,7 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
       put_all<64>(written, row0, col0, du);
       __syncthreads();  // all have read the keys
       load_queries();
-      tile::copy_out<chunk, 64, crew>(kept, 64, written, thread, chunk, width, true);
+      if (!local) tile::copy_out<chunk, 64, crew>(kept, 64, written, thread, chunk, width, true);
       cp_async_wait<0>();
       __syncthreads();
     }
@@ -87,6 +92,7 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
     __syncthreads();
     scale_channels<DK>(queries, queries, 0, chunk, [&](int i, int d) { return factors[i] * fade(query_log(i, d)); });
     each(slope.x, slope.row(), slope.col(), [&](float& x, int d, int) { x *= fade(total[d]); });
+    if (!DELTA && walk.notes && thread < DK) faded *= fade(total[thread]);
     __syncthreads();
     multiply<T, chunk>(slope.x, moved(tile::Reader<DK, true>(queries), 0, slope.row()),
                        moved(tile::Reader<64, false>(outputs), 0, slope.col()));
@@ -94,9 +100,8 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
       multiply<T, chunk>(slope.x, moved(tile::Reader<DK, true>(reads), 0, slope.row()),
                          moved(tile::Reader<64, false>(written), 0, slope.col()));
   }
-  if (p.dinitial_state != nullptr)
-    slope.write(row_at<float>(p.dinitial_state, p.dinitial_stride, n, head, 0) + column, p.dinitial_stride[2], p.d_k,
-                left);
+  walk.end(slope);
+  if (!DELTA && walk.notes && thread < DK) moves_at<DK, false>(p, walk.border, head)[thread] = faded;
 }
 
 }  // namespace baracuda

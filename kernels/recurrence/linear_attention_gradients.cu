@@ -12,6 +12,7 @@
 // Schedule: a block of eight warps has a chunk of one head, and goes through its columns 64 at a time. Every sum is a chain
 // over columns or steps, then a butterfly over lanes, then over warps in order: fixed by the step's place in its sequence.
 #include "recurrence/chunk_gradients.cuh"
+#include "recurrence/chunk_solve.cuh"
 
 namespace baracuda {
 
@@ -77,12 +78,7 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
   if (warp == 0) sum_logs(sums, p, here.batch, here.start, head, steps);
   if constexpr (DELTA) {
     if (thread < chunk) betas[thread] = beta_of(p, here.batch, here.start, head, thread, steps);
-    for (int i = thread; i < area; i += crew) {
-      const int at = tile::at<64>(i / 64, i % 64 / 8) + i % 8;
-      const float x = static_cast<const float*>(p.inverse)[own * area + i];
-      high[at] = from_acc<T>(x);
-      low[at] = from_acc<T>(x - to_acc(high[at]));
-    }
+    split_columns(high, low, static_cast<const float*>(p.inverse) + own * area, [](int) { return 1.0f; });
   }
   cp_async_wait<0>();
   __syncthreads();

@@ -7,7 +7,7 @@
 //
 // Schedule: a block of eight warps walks the chunks of one sequence with 64 columns of one head's H in registers; the next
 // chunk's operands come meanwhile. The order of every sum is fixed by the step's place in its sequence.
-#include "recurrence/chunk_products.cuh"
+#include "recurrence/chunk_segments.cuh"
 
 namespace baracuda {
 
@@ -23,14 +23,17 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
   T* const incoming = reads + chunk * DK;     // [64][64]: du without H
   T* const written = incoming + area;         // [64][64]: du
   __shared__ float logs[2][chunk], of_query[chunk], of_key[chunk];
-  const i64 tiles = div_up(p.d_v, width), tile_of = blockIdx.x % tiles, head = blockIdx.x / tiles % p.num_heads;
-  const i64 n = blockIdx.x / tiles / p.num_heads, batch = p.bounds == nullptr ? n : 0, column = tile_of * width;
+  const Walk& walk = walk_of<DK, true, 0>(p, p.dfinal_state, p.dfinal_stride, p.dinitial_state, p.dinitial_stride);
+  if (!walk.there) return;
+  const i64 tiles = div_up(p.d_v, width), tile_of = walk.tile, head = walk.head, column = tile_of * width;
+  const i64 batch = p.bounds == nullptr ? walk.n : 0;
   const int left = static_cast<int>(min<i64>(width, p.d_v - column)), thread = static_cast<int>(threadIdx.x);
   const int warp = thread / warp_size, row0 = warp % 4 * 16, col0 = warp / 4 * 32;
-  const Sequence rows = sequence_of(p, n);
+  const Sequence rows = walk.rows;
+  const bool local = p.local != 0;
+  float faded = 1.0f;  // by all steps
   Part<DK> slope;
-  slope.read(p.dfinal_state == nullptr ? nullptr : row_at<float>(p.dfinal_state, p.dfinal_stride, n, head, 0) + column,
-             p.dfinal_stride[2], p.d_k, left);
+  walk.begin(slope);
   const auto kept = [&](i64 own) { return static_cast<T*>(p.du) + (own * tiles + tile_of) * area; };
   const auto steps_from = [&](i64 start) { return static_cast<int>(min<i64>(chunk, rows.end - start)); };
   const auto load_pair = [&](T* to, i64 start, i64 own) {  // what the state takes
@@ -74,8 +77,9 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
     __syncthreads();
     if (!DELTA && thread < chunk) of_query[thread] = static_cast<float>(p.scale) * norm_of<DK>(p, queries, thread);
     if (DELTA && thread < chunk) of_key[thread] = norm_of<DK>(p, keys, thread);
-    tile::copy_out<DK, 64, crew>(static_cast<T*>(p.slopes) + (own * tiles + tile_of) * (DK * 64), 64, slopes, thread,
-                                 DK, width, true);
+    if (!local)
+      tile::copy_out<DK, 64, crew>(static_cast<T*>(p.slopes) + (own * tiles + tile_of) * (DK * 64), 64, slopes, thread,
+                                   DK, width, true);
     __syncthreads();
     const float total = sums[chunk - 1];
     if constexpr (DELTA) {
@@ -91,12 +95,13 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
       if (c > 0) load_keys(start - chunk, own - p.num_heads);
       cp_async_commit();
       if (thread < chunk) of_query[thread] = static_cast<float>(p.scale) * norm_of<DK>(p, queries, thread);
-      tile::copy_out<chunk, 64, crew>(kept(own), 64, written, thread, chunk, width, true);
+      if (!local) tile::copy_out<chunk, 64, crew>(kept(own), 64, written, thread, chunk, width, true);
       __syncthreads();
     }
     scale_rows(weighted, outputs, [&](int i) { return of_query[i] * fade_of(p, sums[i]); });
     __syncthreads();
-    slope.scale(fade_of(p, total));
+    const float whole = fade_of(p, total);
+    slope.scale(whole), faded *= whole;
     multiply<T, chunk>(slope.x, moved(tile::Reader<DK, true>(queries), 0, slope.row()),
                        moved(tile::Reader<64, false>(weighted), 0, slope.col()));
     if constexpr (DELTA)
@@ -104,9 +109,8 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
                          moved(tile::Reader<64, false>(written), 0, slope.col()));
     if (c > 0 && warp == 0) next.sum(logs[(c - 1) % 2]);
   }
-  if (p.dinitial_state != nullptr)
-    slope.write(row_at<float>(p.dinitial_state, p.dinitial_stride, n, head, 0) + column, p.dinitial_stride[2], p.d_k,
-                left);
+  walk.end(slope);
+  if (!DELTA && walk.notes && thread < DK) moves_at<DK, false>(p, walk.border, head)[thread] = faded;
 }
 
 }  // namespace baracuda

@@ -7,7 +7,7 @@
 // Schedule: a block of eight warps walks the chunks of one sequence with 64 columns of one head's state in registers; the
 // next chunk's operands come meanwhile. The
 // order of every sum is fixed by the step's place in its sequence; it is that of linear_attention_chunks.cu.
-#include "recurrence/chunk_products.cuh"
+#include "recurrence/chunk_segments.cuh"
 
 namespace baracuda {
 
@@ -20,15 +20,17 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
   T* const memory = weighted + area;       // [DK][64]
   T* const reads = memory + DK * 64;       // [64][DK]: w, of the delta rule
   __shared__ float logs[2][chunk], of_key[chunk];
-  const i64 tiles = div_up(p.d_v, width), tile_of = blockIdx.x % tiles, head = blockIdx.x / tiles % p.num_heads;
-  const i64 n = blockIdx.x / tiles / p.num_heads, batch = p.bounds == nullptr ? n : 0, column = tile_of * width;
+  const Walk& walk =
+      walk_of<DK, false, DELTA ? DK / width : 0>(p, p.initial_state, p.initial_stride, p.final_state, p.final_stride);
+  if (!walk.there) return;
+  const i64 tiles = div_up(p.d_v, width), tile_of = walk.tile, head = walk.head, column = tile_of * width;
+  const i64 batch = p.bounds == nullptr ? walk.n : 0;
   const int left = static_cast<int>(min<i64>(width, p.d_v - column)), thread = static_cast<int>(threadIdx.x);
   const int warp = thread / warp_size, row0 = warp % 4 * 16, col0 = warp / 4 * 32;
-  const Sequence rows = sequence_of(p, n);
+  const Sequence rows = walk.rows;
+  const bool local = p.local != 0;
   Part<DK> state;
-  state.read(
-      p.initial_state == nullptr ? nullptr : row_at<float>(p.initial_state, p.initial_stride, n, head, 0) + column,
-      p.initial_stride[2], p.d_k, left);
+  walk.begin(state);
   i64 own = rows.place * p.num_heads + head;
   const auto written = [&](i64 own) { return static_cast<T*>(p.u) + (own * tiles + tile_of) * area; };
   const auto load_stage = [&](T* to, i64 start, i64 own) {
@@ -36,7 +38,7 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
     tile::copy<chunk, DK, crew>(to, rows_for<T>(p, p.k, p.stride[1], p.k_heads, batch, start, head), p.stride[1][1],
                                 steps, p.d_k, p.wide & 2);
     if constexpr (DELTA) {
-      tile::copy<chunk, 64, crew>(to + chunk * DK, written(own), 64, chunk, width, true);
+      tile::copy<chunk, 64, crew>(to + chunk * DK, written(own), 64, walk.moved ? 0 : chunk, width, true);
     } else {
       tile::copy<chunk, 64, crew>(to + chunk * DK,
                                   rows_for<T>(p, p.v, p.stride[2], p.v_heads, batch, start, head) + column,
@@ -57,6 +59,7 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
   }
   cp_async_commit();
   int turn = 0;
+  float faded = 1.0f;  // by all steps
 #pragma unroll 1
   for (i64 start = rows.begin; start < rows.end; start += chunk, own += p.num_heads, turn ^= 1) {
     const bool more = start + chunk < rows.end;
@@ -71,8 +74,9 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
     cp_async_wait<1>();  // all but the stage that is next
     __syncthreads();
     if (thread < chunk) of_key[thread] = norm_of<DK>(p, keys, thread);
-    tile::copy_out<DK, 64, crew>(static_cast<T*>(p.memory) + (own * tiles + tile_of) * (DK * 64), 64, memory, thread,
-                                 DK, width, true);
+    if (!local)
+      tile::copy_out<DK, 64, crew>(static_cast<T*>(p.memory) + (own * tiles + tile_of) * (DK * 64), 64, memory, thread,
+                                   DK, width, true);
     __syncthreads();
     const float total = sums[chunk - 1];
     if constexpr (DELTA) {
@@ -91,15 +95,16 @@ template <class T, int DK, bool DELTA, class P> BARACUDA_D void linear_attention
     if constexpr (DELTA) {
       if (more) load_reads(own + p.num_heads);
       cp_async_commit();
-      tile::copy_out<chunk, 64, crew>(written(own), 64, values, thread, chunk, width, true);
+      if (!local) tile::copy_out<chunk, 64, crew>(written(own), 64, values, thread, chunk, width, true);
     }
-    state.scale(fade_of(p, total));
+    const float whole = fade_of(p, total);
+    state.scale(whole), faded *= whole;
     multiply<T, chunk>(state.x, moved(tile::Reader<DK, true>(keys), 0, state.row()),
                        moved(tile::Reader<64, false>(weighted), 0, state.col()));
     if (more && warp == 0) next.sum(logs[turn ^ 1]);
   }
-  if (p.final_state != nullptr)
-    state.write(row_at<float>(p.final_state, p.final_stride, n, head, 0) + column, p.final_stride[2], p.d_k, left);
+  walk.end(state);
+  if (!DELTA && walk.notes && thread < DK) moves_at<DK, false>(p, walk.border, head)[thread] = faded;
 }
 
 }  // namespace baracuda

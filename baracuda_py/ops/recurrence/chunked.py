@@ -8,6 +8,7 @@ import numpy as np
 
 from ...schedules.recurrence import CHUNK
 from .chunked_channels import LEAST_LOG, ChannelChunk, turned
+from .chunked_rank_one import RankOneChunk
 from .kinds import Steps
 
 
@@ -78,7 +79,8 @@ def chunks_of(desc: Any, steps: Steps, dtype: Any, store: Any) -> list[Any]:
     """A sequence's chunks."""
     rows = [slice(n, n + CHUNK) for n in range(0, len(steps.q), CHUNK)]
     if steps.g_channel is not None:
-        return [ChannelChunk(desc, steps, some, dtype, store) for some in rows]
+        kind = ChannelChunk if steps.a is None else RankOneChunk
+        return [kind(desc, steps, some, dtype, store) for some in rows]
     return [Chunk(desc, steps, some, dtype) for some in rows]
 
 

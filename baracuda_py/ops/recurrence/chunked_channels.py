@@ -27,7 +27,7 @@ class ChannelChunk:
         self.bonus, count = steps.bonus, self.logs.shape[1]
         if self.bonus is not None:
             self.q_logs = np.concatenate((np.zeros_like(logs[:, :1]), self.logs[:, :-1]), axis=1)
-        weights = np.tril(_products(self.q, self.k, self.q_logs, self.logs, store))
+        weights = np.tril(products(self.q, self.k, self.q_logs, self.logs, store))
         if self.bonus is not None:
             at = np.arange(count)
             weights[:, at, at] = np.einsum("hid,hid,hd->hi", self.q, self.k, self.bonus)
@@ -36,7 +36,7 @@ class ChannelChunk:
         self.kept = store(self.k * np.exp(self.end - self.logs))
         self.beta = None if steps.beta is None else steps.beta[rows].T[..., None].astype(dtype)
         if self.beta is not None:
-            self.alike = np.tril(_products(self.k, self.k, self.logs, self.logs, store), -1)
+            self.alike = np.tril(products(self.k, self.k, self.logs, self.logs, store), -1)
             system = (self.beta * self.alike).astype(np.float64) + np.eye(count)
             self.inverse = np.linalg.inv(system).astype(dtype)
 
@@ -64,7 +64,7 @@ class ChannelChunk:
         of_end = (self.k * dk).sum(1) + total[..., 0] * (s * h).sum(2)
         dv, f = turned(self.weights) @ dy + self.kept @ h, store(np.tril(dy @ turned(u)))
         pairs = np.tril(f, -1) if self.bonus is not None else f
-        of_query, of_key = _slopes(pairs, self.q, self.k, self.q_logs, self.logs, store)
+        of_query, of_key = slopes_of(pairs, self.q, self.k, self.q_logs, self.logs, store)
         dq, dk, later = dq + of_query, dk + of_key, 0
         if self.beta is not None:
             du = store(store(turned(self.weights) @ dy) + self.kept @ h)
@@ -74,7 +74,7 @@ class ChannelChunk:
             seen, xu = np.exp(self.logs) * (x @ turned(s)), x @ turned(u)
             found["beta"] = (x * self.v).sum(-1) - (self.k * seen).sum(-1) - (self.alike * xu).sum(-1)
             m = store(np.tril(-self.beta * xu, -1))
-            later, earlier = _slopes(m, self.k, self.k, self.logs, self.logs, store)
+            later, earlier = slopes_of(m, self.k, self.k, self.logs, self.logs, store)
             later, dk = later - self.beta * seen, dk + earlier
         fades, reads = -self.k * dk + self.k * later, self.q * dq
         if self.bonus is None:
@@ -88,7 +88,7 @@ class ChannelChunk:
         return found | {"q": dq, "k": dk + later, "v": dv}, before
 
 
-def _products(x: Any, k: Any, x_logs: Any, logs: Any, store: Any) -> Any:
+def products(x: Any, k: Any, x_logs: Any, logs: Any, store: Any) -> Any:
     """x[i] k[j] with exp(x_logs[i] - logs[j]), right for j <= i: exact differences within blocks of 16 steps."""
     count = x.shape[1]
     made = np.zeros((len(x), count, count), x.dtype)
@@ -103,8 +103,8 @@ def _products(x: Any, k: Any, x_logs: Any, logs: Any, store: Any) -> Any:
     return made
 
 
-def _slopes(f: Any, x: Any, k: Any, x_logs: Any, logs: Any, store: Any) -> tuple[Any, Any]:
-    """Gradients of x and k where f is that of `_products`."""
+def slopes_of(f: Any, x: Any, k: Any, x_logs: Any, logs: Any, store: Any) -> tuple[Any, Any]:
+    """Gradients of x and k where f is that of `products`."""
     of_x, of_k, count = np.zeros_like(x), np.zeros_like(k), x.shape[1]
     for first in range(0, count, BLOCK):
         own = slice(first, min(first + BLOCK, count))

@@ -14,7 +14,7 @@ from ...core import (
     FLOATS, Descriptor, ElementKind, InvalidProblemError, choice, derived, element, extent, flag, integer, number,
 )  # fmt: skip
 from ...core.args import finite_only
-from ...schedules.recurrence import NORM_EPS
+from ...schedules.recurrence import MOST_UNCUT, NORM_EPS, SEGMENT
 from ..attention.packed.ragged import settled
 from ..attention.packed.ragged import wrong_bounds as of_bounds
 
@@ -253,6 +253,11 @@ def betas(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
 
 def case_fields(draw: Any) -> dict[str, Any]:
     """Fields for tests: grouped heads, sizes round the tiles."""
+    if draw.rarely():  # a sequence that is cut into segments
+        return {
+            "kind": draw.kind, "batch_size": 1, "seq_len": MOST_UNCUT * SEGMENT + 8, "q_heads": 1, "k_heads": 1,
+            "v_heads": 1, "d_k": draw.sizes(8, 72), "d_v": 8, "num_states": 1, "element": draw.element,
+        }  # fmt: skip
     q_heads, k_heads, v_heads = draw.choice(((1, 1, 1), (2, 2, 2), (1, 1, 2), (2, 1, 1), (2, 1, 2)))
     batch = draw.choice((1, 1, 1, 2, 0))
     states = draw.choice((3, 1, 2, 0)) if batch == 1 else batch

@@ -42,9 +42,7 @@ class LinearAttentionDescriptor(SequencesDescriptor):
     @property
     def chunked(self) -> bool:
         """Whether kernels take chunks."""
-        return (
-            self.kind not in RANK_ONES and not self.stepwise and self.element in HALVES and self.d_k <= CHUNK_DIMS[-1]
-        )
+        return not self.stepwise and self.element in HALVES and self.d_k <= CHUNK_DIMS[-1]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,24 +94,23 @@ def recurrence_flops(desc: Any) -> int:
     return int(2 * products * desc.batch_size * desc.seq_len * desc.num_heads * desc.d_k * desc.d_v)
 
 
-def recurrence_benchmarks(
-    gradients: tuple[str, ...] = (), steps: tuple[RecurrenceKind, ...] = RANK_ONES
-) -> tuple[Benchmark, ...]:
-    """32 heads of 128, a batch of 4 × 4096 steps of every kind, and one sequence of 65536 but for kinds in `steps`.
+def recurrence_benchmarks(gradients: tuple[str, ...] = ()) -> tuple[Benchmark, ...]:
+    """Heads of 128: 32 of a batch of 4 × 4096 steps of every kind, and one sequence of 65536 of 32 and of 8 heads.
 
     gradients: those to be measured, where the kind has them.
     """
     of = {"dg": SCALARS, "dg_channel": CHANNELLED, "dbeta": DELTAS, "da": RANK_ONES, "db": RANK_ONES, "dbonus": BONUS}
     return tuple(
         Benchmark(
-            f"{kind.value} {label} bf16", kind=kind, batch_size=batch, seq_len=length, q_heads=32, k_heads=32,
-            v_heads=32, d_k=128, d_v=128, use_qk_l2norm=kind in DELTAS, element="bfloat16",
+            f"{kind.value} {label} bf16", kind=kind, batch_size=batch, seq_len=length, q_heads=heads, k_heads=heads,
+            v_heads=heads, d_k=128, d_v=128, use_qk_l2norm=kind in DELTAS, element="bfloat16",
             also=tuple(name for name in gradients if kind in of.get(name, RecurrenceKind)), work=FLOPS, target=None,
             peers=(), checked={"batch_size": 1, "seq_len": 160},
         )
-        for label, batch, length in (("4 x [4096, 32, 128]", 4, 4096), ("[65536, 32, 128]", 1, 65536))
+        for label, batch, length, heads in (
+            ("4 x [4096, 32, 128]", 4, 4096, 32), ("[65536, 32, 128]", 1, 65536, 32), ("[65536, 8, 128]", 1, 65536, 8),
+        )
         for kind in RecurrenceKind
-        if batch > 1 or kind not in steps
     )  # fmt: skip
 
 
@@ -123,7 +120,8 @@ class LinearAttentionPlan(Plan):
     Linear attention (none), RetNet, lightning and Mamba-2 (scalar), GLA (channel), RWKV-6 (channel_bonus), DeltaNet
     (delta), gated DeltaNet (scalar_delta), KDA (channel_delta), RWKV-7 (rank_one). States are float32. In chunks of 64
     steps, or with `stepwise` and where chunks are none from step to step as decode does: a sequence has the same bits
-    alone, packed and in a batch, and step by step those of decode.
+    alone, packed and in a batch, and step by step those of decode. Of few heads, sequences of more than 8192 steps are
+    cut every 2048, and their states found side by side.
     """
 
     op = "recurrence.linear_attention"

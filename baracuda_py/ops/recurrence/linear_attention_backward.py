@@ -32,7 +32,7 @@ class LinearAttentionBackwardDescriptor(SequencesDescriptor):
     @property
     def chunked(self) -> bool:
         """Whether kernels take chunks."""
-        return self.kind not in RANK_ONES and self.element in HALVES and self.d_k <= CHUNK_DIMS[-1]
+        return self.element in HALVES and self.d_k <= CHUNK_DIMS[-1]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -176,7 +176,7 @@ class LinearAttentionBackwardPlan(Plan):
     reference = staticmethod(reference)
     value_policy = POLICY.replace("give zeros", "have gradients of 0")
     variants = (BACKWARD_CHUNKS_ROW, BACKWARD_ROW)
-    benchmarks = recurrence_benchmarks(("dq", "dk", "dv", "dg", "dg_channel", "dbeta", "da", "db", "dbonus"), RANK_ONES)
+    benchmarks = recurrence_benchmarks(("dq", "dk", "dv", "dg", "dg_channel", "dbeta", "da", "db", "dbonus"))
 
     @staticmethod
     def case(draw: Any) -> LinearAttentionBackwardDescriptor:

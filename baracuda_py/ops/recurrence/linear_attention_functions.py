@@ -169,17 +169,19 @@ def gated_delta_rule(
 def kda(
     q: Array, k: Array, v: Array, g: Array, beta: Array, *, scale: float | None = None,
     initial_state: Array | None = None, output_final_state: bool = False, use_qk_l2norm: bool = False,
-    cu_seqlens: Array | None = None, out: Any = None, stream: Any = None, preference: Any = None,
+    cu_seqlens: Array | None = None, stepwise: bool = False, out: Any = None, stream: Any = None,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """Kimi delta attention: `delta_rule` on a state whose rows fade first, S = diag(exp g[t]) S[t - 1].
 
-    g [batch, steps, heads, d_k], beta [batch, steps, heads]; else as `delta_rule`, step by step. Gradients of both.
+    g [batch, steps, heads, d_k], beta [batch, steps, heads]; else as `delta_rule`. Gradients of both.
     Kimi Team 2025 (arXiv:2510.26692); flash-linear-attention's `chunk_kda`.
     """
     options = {"stream": stream, "preference": preference}
     return attend(
         K.CHANNEL_DELTA, q, k, v, options, g_channel=g, beta=beta, scale=scale, initial_state=initial_state,
-        output_final_state=output_final_state, use_qk_l2norm=use_qk_l2norm, cu_seqlens=cu_seqlens, out=out,
+        output_final_state=output_final_state, use_qk_l2norm=use_qk_l2norm, cu_seqlens=cu_seqlens, stepwise=stepwise,
+        out=out,
     )  # fmt: skip
 
 
@@ -187,18 +189,18 @@ def kda(
 def rwkv6(
     r: Array, k: Array, v: Array, w: Array, u: Array, *, scale: float | None = None,
     initial_state: Array | None = None, output_final_state: bool = False, cu_seqlens: Array | None = None,
-    out: Any = None, stream: Any = None, preference: Any = None,
+    stepwise: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """RWKV-6: y[t] = scale · (S[t - 1] + diag(u) k[t] v[t]ᵀ)ᵀ r[t], S[t] = diag(exp w[t]) S[t - 1] + k[t] v[t]ᵀ.
 
     w [batch, steps, heads, d_k]: logs of decays; u [heads, d_k]: what the step itself counts; both of r's element or
-    its accumulator's. Else as `linear_attention`, step by step. Gradients of w and u, too. Peng et al. 2024
+    its accumulator's. Else as `linear_attention`. Gradients of w and u, too. Peng et al. 2024
     (arXiv:2404.05892); flash-linear-attention's `fused_recurrent_rwkv6`.
     """
     options = {"stream": stream, "preference": preference}
     return attend(
         K.CHANNEL_BONUS, r, k, v, options, g_channel=w, bonus=u, scale=scale, initial_state=initial_state,
-        output_final_state=output_final_state, cu_seqlens=cu_seqlens, out=out,
+        output_final_state=output_final_state, cu_seqlens=cu_seqlens, stepwise=stepwise, out=out,
     )  # fmt: skip
 
 
@@ -206,18 +208,18 @@ def rwkv6(
 def rwkv7(
     r: Array, w: Array, k: Array, v: Array, a: Array, b: Array, *, scale: float = 1.0,
     initial_state: Array | None = None, output_final_state: bool = False, cu_seqlens: Array | None = None,
-    out: Any = None, stream: Any = None, preference: Any = None,
+    stepwise: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """RWKV-7: y[t] = scale · S[t]ᵀ r[t], S[t] = (diag(exp w[t]) + b[t] a[t]ᵀ) S[t - 1] + k[t] v[t]ᵀ.
 
     w [batch, steps, heads, d_k]: logs of decays, of r's element or its accumulator's; a, b [batch, steps, heads, d_k],
-    in RWKV-7 -κ̂ and κ̂ times the rate. Else as `linear_attention`, step by step. Gradients of w, a and b, too. Peng et
+    in RWKV-7 -κ̂ and κ̂ times the rate. Else as `linear_attention`. Gradients of w, a and b, too. Peng et
     al. 2025 (arXiv:2503.14456); flash-linear-attention's `chunk_rwkv7`.
     """
     options = {"stream": stream, "preference": preference}
     return attend(
         K.RANK_ONE, r, k, v, options, g_channel=w, a=a, b=b, scale=real("scale", scale), initial_state=initial_state,
-        output_final_state=output_final_state, cu_seqlens=cu_seqlens, out=out,
+        output_final_state=output_final_state, cu_seqlens=cu_seqlens, stepwise=stepwise, out=out,
     )  # fmt: skip
 
 

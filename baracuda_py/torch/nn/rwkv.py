@@ -122,7 +122,10 @@ class RWKV7Attention(Gated):
         k = k * (1 + (a - 1) * self.k_a)
         r, w, k, a = (one.unflatten(-1, heads) for one in (r, w, k, a))
         v = v.unflatten(-1, (self.num_heads, self.head_v_dim))
-        made = bct.rwkv7(r, w, k, v, -kk, kk * a, initial_state=before.get("recurrent_state"), output_final_state=keeps)
+        made = bct.rwkv7(
+            r, w, k, v, -kk, kk * a, initial_state=before.get("recurrent_state"), output_final_state=keeps,
+            stepwise=self.stepwise(x.shape[1]),
+        )  # fmt: skip
         o, state = made if keeps else (made, None)
         o = self.g_norm(o.flatten(0, 1).flatten(-2)).reshape(o.shape)
         o = o + (r * k * self.r_k).sum(-1, keepdim=True) * v

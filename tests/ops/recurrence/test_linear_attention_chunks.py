@@ -19,7 +19,7 @@ from baracuda_py.testing.emulator import emulating
 from baracuda_py.testing.recording import pointer_view
 
 KINDS = [RecurrenceKind(name) for name in ("none", "scalar", "delta", "scalar_delta")]
-CHANNELS = [RecurrenceKind(name) for name in ("channel", "channel_bonus", "channel_delta")]
+CHANNELS = [RecurrenceKind(name) for name in ("channel", "channel_bonus", "channel_delta", "rank_one")]
 ONE = {"q_heads": 1, "k_heads": 1, "v_heads": 1}
 
 
@@ -62,7 +62,7 @@ def test_gradients_have_the_same_bits_packed_alone_and_in_a_batch(kind):
     batch = drawn(LinearAttentionBackwardPlan, make(**fields, batch_size=2, seq_len=70))
     packed = drawn(LinearAttentionBackwardPlan, make(**fields, batch_size=1, seq_len=140, num_states=2))
     alone = drawn(LinearAttentionBackwardPlan, make(**fields, batch_size=1, seq_len=70))
-    for name in ("q", "k", "v", "g", "g_channel", "beta", "dy"):
+    for name in ("q", "k", "v", "g", "g_channel", "beta", "a", "b", "dy"):
         if (x := batch.arrays[name]) is not None:
             packed.arrays[name], alone.arrays[name] = x.reshape(1, 140, *x.shape[2:]), x[1:]
     packed.arrays["cu_seqlens"] = np.array([0, 70, 140])
@@ -102,6 +102,8 @@ def test_steps_that_forget_all(kind):
     case = drawn(LinearAttentionBackwardPlan, LinearAttentionBackwardDescriptor(**fields))
     logs = case.arrays["g"] if case.arrays["g_channel"] is None else case.arrays["g_channel"]
     logs[:, [0, 5, 70]] = -np.inf
+    if kind is RecurrenceKind.RANK_ONE:  # whose a reads the state before
+        case.arrays["a"][:, [0, 5, 70]] = 0
     case.arrays["dfinal_state"][...] = 0
     case.arrays["dy"][:, : 70 + (kind is RecurrenceKind.CHANNEL_BONUS)] = 0  # whose q reads the state before
     got = emulated(case)

@@ -15,7 +15,7 @@ from baracuda_py.testing.gpu import OnDevice
 
 pytestmark = pytest.mark.gpu
 KINDS = [RecurrenceKind(name) for name in ("none", "scalar", "delta", "scalar_delta")]
-CHANNELS = [RecurrenceKind(name) for name in ("channel", "channel_bonus", "channel_delta")]
+CHANNELS = [RecurrenceKind(name) for name in ("channel", "channel_bonus", "channel_delta", "rank_one")]
 LIMIT = {"float16": 3e-3, "bfloat16": 2e-2}
 
 
