@@ -12,9 +12,13 @@ namespace baracuda::selective {
 
 constexpr int steps = 8;
 
-template <bool WIDE, class T> BARACUDA_D Vec<T, steps> tile_at(const void* from, i64 offset, i64 step, i64 left) {
+// Eight steps, of which `left` exist; WHOLE: all do.
+template <bool WIDE, bool WHOLE, class T>
+BARACUDA_D Vec<T, steps> tile_at(const void* from, i64 offset, i64 step, i64 left) {
   const T* const p = static_cast<const T*>(from) + offset;
-  if constexpr (WIDE) return load_vec<T, steps, true>(p, left);
+  if constexpr (WHOLE && WIDE) return load<steps>(p);
+  else if constexpr (WHOLE) return load_strided<T, steps>(p, step, steps);
+  else if constexpr (WIDE) return load_vec<T, steps, true>(p, left);
   else return load_strided<T, steps>(p, step, left);
 }
 template <bool WIDE, class T>
@@ -28,6 +32,47 @@ BARACUDA_D void put_tile(void* to, i64 offset, i64 step, const Vec<T, steps>& x,
 template <class A> BARACUDA_D A over_lanes(A x, int lanes) {
   for (int mask = 1; mask < lanes; mask *= 2) x += shuffle_xor(x, mask);
   return x;
+}
+template <class A> BARACUDA_D void over_lanes(Vec<A, steps>& x, int lanes) {
+#pragma unroll 1
+  for (int mask = 1; mask < lanes; mask *= 2) {
+#pragma unroll
+    for (int s = 0; s < steps; ++s) x[s] += shuffle_xor(x[s], mask);
+  }
+}
+
+// exp(x) of a decay; of 16-bit operands the approximate one of base 2, to about 2^-21.
+template <class T, class A = acc_t<T>> BARACUDA_D A decay_of(A x) {
+  if constexpr (is_half<T>) return math::fast_exp2(x * 1.44269504f);
+  else return math::exp(x);
+}
+// 1 / (1 + exp(-z)), z times it, and x times it, for 16-bit operands to about 2^-21.
+template <class T, class A = acc_t<T>> BARACUDA_D A sigmoid_of(A z) {
+  if constexpr (is_half<T>) return math::fast_rcp(1.0f + math::fast_exp2(z * -1.44269504f));
+  else return A(1) / (A(1) + math::exp(-z));
+}
+template <class T, class A = acc_t<T>> BARACUDA_D A times_sigmoid(A x, A z) {
+  if constexpr (is_half<T>) return x * sigmoid_of<T>(z);
+  else return x / (A(1) + math::exp(-z));
+}
+
+// softplus of eight steps that all lanes of a channel have: of four or more, each makes two.
+template <class A> BARACUDA_D Vec<A, steps> softplus_of(const Vec<A, steps>& x, int lanes) {
+  Vec<A, steps> y;
+  if (lanes < 4) {
+#pragma unroll
+    for (int s = 0; s < steps; ++s) y[s] = math::softplus(x[s]);
+    return y;
+  }
+  const int own = static_cast<int>(threadIdx.x) & 3, first = static_cast<int>(threadIdx.x) & (warp_size - 4);
+#pragma unroll
+  for (int half = 0; half < steps; half += 4) {
+    const A low = own & 1 ? x[half + 1] : x[half], high = own & 1 ? x[half + 3] : x[half + 2];
+    const A made = math::softplus(own & 2 ? high : low);
+#pragma unroll
+    for (int s = 0; s < 4; ++s) y[half + s] = shuffle(made, first | s);
+  }
+  return y;
 }
 
 // Bound n: clamped to [0, length] and to the largest bound before it. All lanes of the warp call it.
@@ -78,6 +123,11 @@ template <class T, int NS> struct Channel {
   }
   template <class P> BARACUDA_D int state(const P& p, int k) const { return lane + p.lanes * k; }
   template <class P> BARACUDA_D bool has(const P& p, int k) const { return mine && known && state(p, k) < p.states; }
+  // Whether every lane has all of its states, so that tiles inside the sequence need no checks.
+  template <class P> BARACUDA_D bool full(const P& p) const {
+    return __ballot_sync(full_warp, mine && known && p.states == p.lanes * NS) == full_warp;
+  }
+  BARACUDA_D bool whole(i64 t) const { return t >= begin && t + steps <= end; }
   BARACUDA_D bool inside(i64 t) const { return t >= begin && t < end; }
   BARACUDA_D i64 first() const { return begin & ~static_cast<i64>(steps - 1); }
   // Where the states of this sequence are kept, one in `interval` steps: sequences have room for two more than they need.
@@ -121,52 +171,102 @@ template <class T, int NS> struct Channel {
   }
 };
 
-// Eight steps of the operands. dt is delta after bias and softplus, raw before the latter.
-template <class T, int NS, bool WIDE> struct Tile {
+// Eight steps of the operands. dt is delta after bias and softplus, raw before the latter. WHOLE: all of the sequence,
+// and every lane has all of its states.
+template <class T, int NS, bool WIDE, bool WHOLE> struct Tile {
   using A = acc_t<T>;
   Vec<A, steps> u, dt, raw;
   Vec<T, steps> b[NS];
 
-  template <class P> BARACUDA_D void load(const P& p, const Channel<T, NS>& c, i64 t) {
-    const i64 left = c.mine ? p.length - t : 0;
-    u = cast_vec<A>(
-        tile_at<WIDE, T>(p.u, c.b * p.u_strides[0] + c.d * p.u_strides[1] + t * p.u_strides[2], p.u_strides[2], left));
-    raw = cast_vec<A>(tile_at<WIDE, T>(p.delta,
-                                       c.b * p.delta_strides[0] + c.d * p.delta_strides[1] + t * p.delta_strides[2],
-                                       p.delta_strides[2], left));
-#pragma unroll
-    for (int s = 0; s < steps; ++s) {
-      raw[s] += c.bias;
-      dt[s] = p.softplus ? math::softplus(raw[s]) : raw[s];
-    }
-#pragma unroll
-    for (int k = 0; k < NS; ++k) b[k] = of_state(p, c, p.b, p.b_strides, k, t);
+  template <class P>
+  static BARACUDA_D Vec<T, steps> of_channel(const P& p, const Channel<T, NS>& c, const void* from,
+                                             const i64 (&strides)[3], i64 t) {
+    return tile_at<WIDE, WHOLE, T>(from, c.b * strides[0] + c.d * strides[1] + t * strides[2], strides[2],
+                                   c.mine ? p.length - t : 0);
   }
   template <class P>
   static BARACUDA_D Vec<T, steps> of_state(const P& p, const Channel<T, NS>& c, const void* from,
                                            const i64 (&strides)[4], int k, i64 t) {
-    return tile_at<WIDE, T>(from, c.b * strides[0] + c.group * strides[1] + c.state(p, k) * strides[2] + t * strides[3],
-                            strides[3], c.mine && c.state(p, k) < p.states ? p.length - t : 0);
+    return tile_at<WIDE, WHOLE, T>(
+        from, c.b * strides[0] + c.group * strides[1] + c.state(p, k) * strides[2] + t * strides[3], strides[3],
+        c.mine && c.state(p, k) < p.states ? p.length - t : 0);
+  }
+  template <class P> BARACUDA_D void load(const P& p, const Channel<T, NS>& c, i64 t) {
+    u = cast_vec<A>(of_channel(p, c, p.u, p.u_strides, t));
+    raw = cast_vec<A>(of_channel(p, c, p.delta, p.delta_strides, t));
+#pragma unroll
+    for (int k = 0; k < NS; ++k) b[k] = of_state(p, c, p.b, p.b_strides, k, t);
+#pragma unroll
+    for (int s = 0; s < steps; ++s) raw[s] += c.bias;
+    dt = raw;
+    if (p.softplus) dt = softplus_of(raw, p.lanes);
+  }
+  static BARACUDA_D bool inside(const Channel<T, NS>& c, i64 t) { return WHOLE || c.inside(t); }
+  template <class P> static BARACUDA_D bool has(const P& p, const Channel<T, NS>& c, int k) {
+    return WHOLE || c.has(p, k);
   }
   // h after step s; decay: exp(dt a).
   BARACUDA_D void advance(const Channel<T, NS>& c, int s, A (&h)[NS], A (&decay)[NS]) const {
     const A input = dt[s] * u[s];
 #pragma unroll
     for (int k = 0; k < NS; ++k) {
-      decay[k] = math::exp(dt[s] * c.a[k]);
+      decay[k] = decay_of<T>(dt[s] * c.a[k]);
       h[k] = math::fma(decay[k], h[k], input * to_acc(b[k][s]));
     }
   }
 };
 
+// Eight steps from t on: the states after them, and y where it is wanted.
+template <class T, int NS, bool WIDE, bool WHOLE, class P>
+BARACUDA_D void scan_tile(const P& p, const Channel<T, NS>& c, i64 t, acc_t<T> (&h)[NS]) {
+  using A = acc_t<T>;
+  using In = Tile<T, NS, WIDE, WHOLE>;
+  In in;
+  A decay[NS];
+  in.load(p, c, t);
+  if (p.y == nullptr) {
+#pragma unroll
+    for (int s = 0; s < steps; ++s) {
+      if (In::inside(c, t + s)) in.advance(c, s, h, decay);
+    }
+    return;
+  }
+  Vec<T, steps> out_of[NS];
+#pragma unroll
+  for (int k = 0; k < NS; ++k) out_of[k] = In::of_state(p, c, p.c, p.c_strides, k, t);
+  Vec<A, steps> y;
+#pragma unroll
+  for (int s = 0; s < steps; ++s) {
+    y[s] = A(0);
+    if (!In::inside(c, t + s)) continue;
+    in.advance(c, s, h, decay);
+#pragma unroll
+    for (int k = 0; k < NS; ++k) {
+      if (In::has(p, c, k)) y[s] = math::fma(h[k], to_acc(out_of[k][s]), y[s]);
+    }
+  }
+  over_lanes(y, p.lanes);
+#pragma unroll
+  for (int s = 0; s < steps; ++s) y[s] = c.skipped(p, y[s], in.u[s]);
+  if (!c.mine || c.lane != 0) return;
+  if (p.z != nullptr) {
+    const Vec<A, steps> z = cast_vec<A>(In::of_channel(p, c, p.z, p.z_strides, t));
+#pragma unroll
+    for (int s = 0; s < steps; ++s) y[s] *= times_sigmoid<T>(z[s], z[s]);
+  }
+  c.template put<WIDE>(p.y, p.y_strides, t, cast_vec<T>(y));
+}
+
 // y, the last state, and (for the gradient) the state before every `interval`-th step.
 template <class T, int NS, bool WIDE, class P> BARACUDA_D void scan(const P& p, int interval) {
   using A = acc_t<T>;
   const Channel<T, NS> c(p);
-  A h[NS], decay[NS];
+  A h[NS];
   c.initial(p, h);
   if (p.y != nullptr) c.clear(p, p.y, p.y_strides);
   const i64 first = c.first();
+  const bool full = c.full(p);
+#pragma unroll 1
   for (i64 t = first; t < c.end; t += steps) {
     if (p.checkpoints != nullptr && (t - first) % interval == 0) {
 #pragma unroll
@@ -175,41 +275,8 @@ template <class T, int NS, bool WIDE, class P> BARACUDA_D void scan(const P& p, 
         if (c.has(p, k)) static_cast<A*>(p.checkpoints)[at] = h[k];
       }
     }
-    Tile<T, NS, WIDE> in;
-    in.load(p, c, t);
-    if (p.y == nullptr) {
-#pragma unroll
-      for (int s = 0; s < steps; ++s) {
-        if (c.inside(t + s)) in.advance(c, s, h, decay);
-      }
-      continue;
-    }
-    Vec<T, steps> out_of[NS];
-#pragma unroll
-    for (int k = 0; k < NS; ++k) out_of[k] = in.of_state(p, c, p.c, p.c_strides, k, t);
-    Vec<A, steps> y;
-#pragma unroll
-    for (int s = 0; s < steps; ++s) {
-      y[s] = A(0);
-      if (c.inside(t + s)) {
-        in.advance(c, s, h, decay);
-#pragma unroll
-        for (int k = 0; k < NS; ++k) {
-          if (c.has(p, k)) y[s] = math::fma(h[k], to_acc(out_of[k][s]), y[s]);
-        }
-      }
-    }
-#pragma unroll
-    for (int s = 0; s < steps; ++s) y[s] = c.skipped(p, over_lanes(y[s], p.lanes), in.u[s]);
-    if (!c.mine || c.lane != 0) continue;
-    const i64 left = p.length - t;
-    if (p.z != nullptr) {
-      const Vec<A, steps> z = cast_vec<A>(tile_at<WIDE, T>(
-          p.z, c.b * p.z_strides[0] + c.d * p.z_strides[1] + t * p.z_strides[2], p.z_strides[2], left));
-#pragma unroll
-      for (int s = 0; s < steps; ++s) y[s] *= z[s] / (A(1) + math::exp(-z[s]));
-    }
-    c.template put<WIDE>(p.y, p.y_strides, t, cast_vec<T>(y));
+    if (full && c.whole(t)) scan_tile<T, NS, WIDE, true>(p, c, t, h);
+    else scan_tile<T, NS, WIDE, false>(p, c, t, h);
   }
   if (p.last_state == nullptr) return;
 #pragma unroll

@@ -45,21 +45,131 @@ BARACUDA_D void add_channels(const P& p, const C& c, const A* held, void* parts,
   __syncthreads();
 }
 
+// What a thread carries from tile to tile: g of its states, and its parts of the gradients of a, d and delta_bias.
+template <class T, int NS> struct Slopes {
+  using A = acc_t<T>;
+  A g[NS], da[NS], dskip = A(0), dbias = A(0);
+};
+
+// The states after the eight steps from t on.
+template <class T, int NS, bool WIDE, bool WHOLE, class P>
+BARACUDA_D void advance_tile(const P& p, const Channel<T, NS>& c, i64 t, acc_t<T> (&h)[NS]) {
+  Tile<T, NS, WIDE, WHOLE> in;
+  in.load(p, c, t);
+  acc_t<T> decay[NS];
+#pragma unroll
+  for (int s = 0; s < steps; ++s) {
+    if (in.inside(c, t + s)) in.advance(c, s, h, decay);
+  }
+}
+
+// Walks the eight steps from t on back; `first` are the states before them, at a pitch of the block's threads.
+template <class T, int NS, bool WIDE, bool WHOLE, class P>
+BARACUDA_D void slopes_tile(const P& p, const Channel<T, NS>& c, i64 t, const acc_t<T>* first, acc_t<T>* held,
+                            Slopes<T, NS>& slopes) {
+  using A = acc_t<T>;
+  using In = Tile<T, NS, WIDE, WHOLE>;
+  A* const own = held + c.row * p.lanes * NS * pitch;
+  In in;
+  in.load(p, c, t);
+  Vec<T, steps> out_of[NS];
+  A states[steps + 1][NS], decay[steps][NS];
+#pragma unroll
+  for (int k = 0; k < NS; ++k) {
+    out_of[k] = In::of_state(p, c, p.c, p.c_strides, k, t);
+    states[0][k] = first[k * scan_threads];
+  }
+  Vec<A, steps> dy = cast_vec<A>(In::of_channel(p, c, p.dy, p.dy_strides, t));
+  Vec<A, steps> y;
+#pragma unroll
+  for (int s = 0; s < steps; ++s) {
+    y[s] = A(0);
+#pragma unroll
+    for (int k = 0; k < NS; ++k) states[s + 1][k] = states[s][k], decay[s][k] = A(1);
+    if (!In::inside(c, t + s)) continue;
+    in.advance(c, s, states[s + 1], decay[s]);
+    if (p.z == nullptr) continue;
+#pragma unroll
+    for (int k = 0; k < NS; ++k) {
+      if (In::has(p, c, k)) y[s] = math::fma(states[s + 1][k], to_acc(out_of[k][s]), y[s]);
+    }
+  }
+  if (p.z != nullptr) {
+    const Vec<A, steps> z = cast_vec<A>(In::of_channel(p, c, p.z, p.z_strides, t));
+    Vec<A, steps> dz;
+    over_lanes(y, p.lanes);
+#pragma unroll
+    for (int s = 0; s < steps; ++s) {
+      const A gate = sigmoid_of<T>(z[s]);
+      y[s] = c.skipped(p, y[s], in.u[s]);
+      dz[s] = dy[s] * y[s] * (gate * math::fma(z[s], A(1) - gate, A(1)));
+      dy[s] = In::inside(c, t + s) ? dy[s] * (z[s] * gate) : A(0);
+    }
+    if (p.dz != nullptr && c.mine && c.lane == 0) {
+      c.template put<WIDE>(p.dz, p.dz_strides, t, cast_vec<T>(dz));
+    }
+  }
+  Vec<A, steps> du, ddelta;
+#pragma unroll
+  for (int s = steps - 1; s >= 0; --s) {
+    du[s] = ddelta[s] = A(0);
+    const bool there = In::inside(c, t + s);
+#pragma unroll
+    for (int k = 0; k < NS; ++k) {
+      A db = A(0);
+      if (there && In::has(p, c, k)) {
+        const A b = to_acc(in.b[k][s]);
+        A& g = slopes.g[k];
+        g = math::fma(dy[s], to_acc(out_of[k][s]), g);
+        db = g * (in.dt[s] * in.u[s]);
+        const A past = g * (states[s][k] * decay[s][k]);
+        slopes.da[k] = math::fma(past, in.dt[s], slopes.da[k]);
+        du[s] = math::fma(g, in.dt[s] * b, du[s]);
+        ddelta[s] += math::fma(g, b * in.u[s], past * c.a[k]);
+        g *= decay[s][k];
+      }
+      own[c.state(p, k) * pitch + s] = db;
+    }
+  }
+  over_lanes(du, p.lanes);
+  over_lanes(ddelta, p.lanes);
+#pragma unroll
+  for (int s = steps - 1; s >= 0; --s) {
+    du[s] = c.skipped(p, du[s], dy[s]);
+    if (p.softplus) ddelta[s] = times_sigmoid<T>(ddelta[s], in.raw[s]);
+    if (In::inside(c, t + s)) slopes.dskip = math::fma(dy[s], in.u[s], slopes.dskip), slopes.dbias += ddelta[s];
+  }
+  if (c.mine && c.lane == 0) {
+    if (p.du != nullptr) c.template put<WIDE>(p.du, p.du_strides, t, cast_vec<T>(du));
+    if (p.ddelta != nullptr) c.template put<WIDE>(p.ddelta, p.ddelta_strides, t, cast_vec<T>(ddelta));
+  }
+  if (p.b_parts != nullptr) add_channels<T, NS>(p, c, held, p.b_parts, t);
+  if (p.c_parts == nullptr) return;
+#pragma unroll
+  for (int s = 0; s < steps; ++s) {
+#pragma unroll
+    for (int k = 0; k < NS; ++k) {
+      own[c.state(p, k) * pitch + s] = In::has(p, c, k) && In::inside(c, t + s) ? dy[s] * states[s + 1][k] : A(0);
+    }
+  }
+  add_channels<T, NS>(p, c, held, p.c_parts, t);
+}
+
 }  // namespace selective
 
 template <class T, int NS, bool WIDE> BARACUDA_D void selective_scan_slopes(const SelectiveScanBackwardParams& p) {
   using namespace selective;
   using A = acc_t<T>;
   constexpr int tiles = scan_interval / steps;
-  A* const held = dynamic_smem<A>();                   // slopes of b or c: [channel][state][step]
-  A* const before = held + scan_threads * NS * pitch;  // the states before the tiles of an interval
+  A* const held = dynamic_smem<A>();                                 // slopes of b or c: [channel][state][step]
+  A* const before = held + scan_threads * NS * pitch + threadIdx.x;  // the states before the tiles of an interval
   const Channel<T, NS> c(p);
-  A* const own = held + c.row * p.lanes * NS * pitch;
-  A g[NS], da[NS], dskip = A(0), dbias = A(0);
+  const bool full = c.full(p);
+  Slopes<T, NS> slopes;
 #pragma unroll
   for (int k = 0; k < NS; ++k) {
-    da[k] = A(0);
-    g[k] =
+    slopes.da[k] = A(0);
+    slopes.g[k] =
         c.has(p, k) && p.dlast_state != nullptr
             ? static_cast<const A*>(
                   p.dlast_state)[c.n * p.last_strides[0] + c.d * p.last_strides[1] + c.state(p, k) * p.last_strides[2]]
@@ -71,6 +181,7 @@ template <class T, int NS, bool WIDE> BARACUDA_D void selective_scan_slopes(cons
   c.clear(p, p.ddelta, p.ddelta_strides);
   c.clear(p, p.dz, p.dz_strides);
   const i64 chunks = c.begin < c.end ? div_up(c.end - c.first(), static_cast<i64>(scan_interval)) : 0;
+#pragma unroll 1
   for (i64 chunk = chunks - 1; chunk >= 0; --chunk) {
     const i64 first = c.first() + chunk * scan_interval;
     const int count = static_cast<int>(min<i64>(tiles, div_up(c.end - first, static_cast<i64>(steps))));
@@ -80,118 +191,37 @@ template <class T, int NS, bool WIDE> BARACUDA_D void selective_scan_slopes(cons
       const i64 at = c.checkpoint(p, chunk, scan_interval) + c.state(p, k);
       h[k] = c.has(p, k) ? static_cast<const A*>(p.checkpoints)[at] : A(0);
     }
+#pragma unroll 1
     for (int tile = 0; tile < count; ++tile) {
+      const i64 t = first + tile * steps;
 #pragma unroll
-      for (int k = 0; k < NS; ++k) before[(tile * NS + k) * scan_threads + threadIdx.x] = h[k];
+      for (int k = 0; k < NS; ++k) before[(tile * NS + k) * scan_threads] = h[k];
       if (tile + 1 == count) break;
-      Tile<T, NS, WIDE> in;
-      in.load(p, c, first + tile * steps);
-      A decay[NS];
-#pragma unroll
-      for (int s = 0; s < steps; ++s) {
-        if (c.inside(first + tile * steps + s)) in.advance(c, s, h, decay);
-      }
+      if (full && c.whole(t)) advance_tile<T, NS, WIDE, true>(p, c, t, h);
+      else advance_tile<T, NS, WIDE, false>(p, c, t, h);
     }
+#pragma unroll 1
     for (int tile = count - 1; tile >= 0; --tile) {
-      const i64 t = first + tile * steps, left = c.mine ? p.length - t : 0;
-      Tile<T, NS, WIDE> in;
-      in.load(p, c, t);
-      Vec<T, steps> out_of[NS];
-      A states[steps + 1][NS], decay[steps][NS];
-#pragma unroll
-      for (int k = 0; k < NS; ++k) {
-        out_of[k] = in.of_state(p, c, p.c, p.c_strides, k, t);
-        states[0][k] = before[(tile * NS + k) * scan_threads + threadIdx.x];
-      }
-      Vec<A, steps> dy = cast_vec<A>(tile_at<WIDE, T>(
-          p.dy, c.b * p.dy_strides[0] + c.d * p.dy_strides[1] + t * p.dy_strides[2], p.dy_strides[2], left));
-      Vec<A, steps> y;
-#pragma unroll
-      for (int s = 0; s < steps; ++s) {
-        y[s] = A(0);
-#pragma unroll
-        for (int k = 0; k < NS; ++k) states[s + 1][k] = states[s][k], decay[s][k] = A(1);
-        if (c.inside(t + s)) {
-          in.advance(c, s, states[s + 1], decay[s]);
-#pragma unroll
-          for (int k = 0; k < NS; ++k) {
-            if (c.has(p, k)) y[s] = math::fma(states[s + 1][k], to_acc(out_of[k][s]), y[s]);
-          }
-        }
-      }
-      if (p.z != nullptr) {
-        const Vec<A, steps> z = cast_vec<A>(tile_at<WIDE, T>(
-            p.z, c.b * p.z_strides[0] + c.d * p.z_strides[1] + t * p.z_strides[2], p.z_strides[2], left));
-        Vec<A, steps> dz;
-#pragma unroll
-        for (int s = 0; s < steps; ++s) {
-          const A gate = A(1) / (A(1) + math::exp(-z[s]));
-          y[s] = c.skipped(p, over_lanes(y[s], p.lanes), in.u[s]);
-          dz[s] = dy[s] * y[s] * (gate * math::fma(z[s], A(1) - gate, A(1)));
-          dy[s] = c.inside(t + s) ? dy[s] * (z[s] * gate) : A(0);
-        }
-        if (p.dz != nullptr && c.mine && c.lane == 0) {
-          c.template put<WIDE>(p.dz, p.dz_strides, t, cast_vec<T>(dz));
-        }
-      }
-      Vec<A, steps> du, ddelta;
-#pragma unroll
-      for (int s = steps - 1; s >= 0; --s) {
-        A slope_u = A(0), slope_dt = A(0);
-        const bool there = c.inside(t + s);
-#pragma unroll
-        for (int k = 0; k < NS; ++k) {
-          A db = A(0);
-          if (there && c.has(p, k)) {
-            const A b = to_acc(in.b[k][s]);
-            g[k] = math::fma(dy[s], to_acc(out_of[k][s]), g[k]);
-            db = g[k] * (in.dt[s] * in.u[s]);
-            const A past = g[k] * (states[s][k] * decay[s][k]);
-            da[k] = math::fma(past, in.dt[s], da[k]);
-            slope_u = math::fma(g[k], in.dt[s] * b, slope_u);
-            slope_dt += math::fma(g[k], b * in.u[s], past * c.a[k]);
-            g[k] *= decay[s][k];
-          }
-          own[c.state(p, k) * pitch + s] = db;
-        }
-        du[s] = c.skipped(p, over_lanes(slope_u, p.lanes), dy[s]);
-        ddelta[s] = over_lanes(slope_dt, p.lanes);
-        if (p.softplus) ddelta[s] = ddelta[s] / (A(1) + math::exp(-in.raw[s]));
-        if (there) dskip = math::fma(dy[s], in.u[s], dskip), dbias += ddelta[s];
-      }
-      if (c.mine && c.lane == 0) {
-        if (p.du != nullptr) {
-          c.template put<WIDE>(p.du, p.du_strides, t, cast_vec<T>(du));
-        }
-        if (p.ddelta != nullptr) {
-          c.template put<WIDE>(p.ddelta, p.ddelta_strides, t, cast_vec<T>(ddelta));
-        }
-      }
-      if (p.b_parts != nullptr) add_channels<T, NS>(p, c, held, p.b_parts, t);
-      if (p.c_parts == nullptr) continue;
-#pragma unroll
-      for (int s = 0; s < steps; ++s) {
-#pragma unroll
-        for (int k = 0; k < NS; ++k) {
-          own[c.state(p, k) * pitch + s] = c.has(p, k) && c.inside(t + s) ? dy[s] * states[s + 1][k] : A(0);
-        }
-      }
-      add_channels<T, NS>(p, c, held, p.c_parts, t);
+      const i64 t = first + tile * steps;
+      const A* const from = before + tile * NS * scan_threads;
+      if (full && c.whole(t)) slopes_tile<T, NS, WIDE, true>(p, c, t, from, held, slopes);
+      else slopes_tile<T, NS, WIDE, false>(p, c, t, from, held, slopes);
     }
   }
 #pragma unroll
   for (int k = 0; k < NS; ++k) {
     if (!c.has(p, k)) continue;
     const int n = c.state(p, k);
-    if (p.a_parts != nullptr) static_cast<A*>(p.a_parts)[(c.n * p.dim + c.d) * (p.states + 2) + n] = da[k];
+    if (p.a_parts != nullptr) static_cast<A*>(p.a_parts)[(c.n * p.dim + c.d) * (p.states + 2) + n] = slopes.da[k];
     if (p.dinitial_state != nullptr) {
       static_cast<A*>(
-          p.dinitial_state)[c.n * p.initial_strides[0] + c.d * p.initial_strides[1] + n * p.initial_strides[2]] = g[k];
+          p.dinitial_state)[c.n * p.initial_strides[0] + c.d * p.initial_strides[1] + n * p.initial_strides[2]] =
+          slopes.g[k];
     }
   }
   if (c.mine && c.known && c.lane == 0 && p.a_parts != nullptr) {
     A* const last = static_cast<A*>(p.a_parts) + (c.n * p.dim + c.d) * (p.states + 2) + p.states;
-    last[0] = dskip, last[1] = dbias;
+    last[0] = slopes.dskip, last[1] = slopes.dbias;
   }
 }
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ...core import Descriptor, InvalidProblemError, Problem, View, derived, element, extent, flag, integer
+from ...core import (
+    Descriptor, InvalidProblemError, Kernel, Params, Problem, View, derived, element, extent, flag, integer,
+)  # fmt: skip
 from ...core.element import ElementKind
 from ...schedules.geometry import grid, strides_of
 from ..attention.packed.ragged import settled, wrong_bounds
@@ -184,6 +186,20 @@ def lanes_of(states: int) -> tuple[int, int]:
     """(states of a lane, lanes of a channel)."""
     each = next(n for n in STATES if states <= 32 * n)
     return each, 1 << max(0, -(-states // each) - 1).bit_length()
+
+
+def _blocks(element: ElementKind, kind: Any) -> int:
+    """Blocks of those that walk forward that a multiprocessor is to hold: a model's channels are there at once."""
+    return 4 if element.itemsize == 2 else 0
+
+
+def walking(name: str, template: str, params: Params) -> tuple[Kernel, ...]:
+    """A kernel that walks forward for each number of states of a lane."""
+    return tuple(
+        Kernel(f"{name}_{each}", f"{template}<{{T}}, {each}, {{WIDE}}>", params, {"WIDE": (True, False)},
+               threads=THREADS, min_blocks=_blocks if each == STATES[0] else 0)
+        for each in STATES
+    )  # fmt: skip
 
 
 def wide(views: Mapping[str, View | None], element: ElementKind) -> bool:

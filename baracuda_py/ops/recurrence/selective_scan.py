@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem, Relative, Step, Variant, Vjp,
+    Args, Array, Geometry, Guarantee, InvalidProblemError, Params, Plan, Problem, Relative, Step, Variant, Vjp,
     operand, output,
 )  # fmt: skip
 from ...calls.entries import entry
@@ -20,8 +20,8 @@ from ..attention.packed.ragged import INDEX, random_bounds
 from ..layout.repeats import repeat_interleave
 from ...schedules.geometry import strides_of
 from .selective import (
-    COMMON, POLICY, STATES, THREADS, PackedScan, Scan, SelectiveScanDescriptor, channels, common, gated, one_by_one,
-    scan_case, slow, step_sizes, wide,
+    COMMON, POLICY, THREADS, PackedScan, Scan, SelectiveScanDescriptor, channels, common, gated, one_by_one,
+    scan_case, slow, step_sizes, walking, wide,
 )  # fmt: skip
 
 X, INPUTS, STATE = "batch dim length", "batch groups states length", "num_states dim states"
@@ -78,10 +78,10 @@ def _geometry(p: Problem) -> Geometry | str:
         "checkpoints": "@null",
     }  # fmt: skip
     views = {name: p.views[name] for name in ("u", "delta", "z", "b", "c", "y")}
-    axes = {"NS": each, "WIDE": wide(views, p.desc.element)}
+    axes = {"WIDE": wide(views, p.desc.element)}
     dense = all(v is None or v.dense for v in views.values())
     layout = "contiguous" if dense else "inner_contiguous" if axes["WIDE"] else "strided"
-    return Geometry((Step("scan", blocks, values, axes, THREADS),), layout=layout)
+    return Geometry((Step(f"scan_{each}", blocks, values, axes, THREADS),), layout=layout)
 
 
 def in_torch(
@@ -138,10 +138,7 @@ class SelectiveScanPlan(PackedScan, Plan):
     variants = (
         Variant(
             "channels", _geometry, source="recurrence/selective_scan.cu",
-            kernels=(
-                Kernel("scan", "selective_scan<{T}, {NS}, {WIDE}>", PARAMS, {"NS": STATES, "WIDE": (True, False)},
-                       threads=THREADS),
-            ),
+            kernels=walking("scan", "selective_scan", PARAMS),
             guarantee=Guarantee(Relative(2), batch_invariant=True), may_spill=True,
         ),
     )  # fmt: skip

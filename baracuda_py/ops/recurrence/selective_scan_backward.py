@@ -18,7 +18,7 @@ from ..attention.packed.ragged import INDEX, random_bounds
 from ..elementwise.unary_formulas import sigmoid
 from .selective import (
     COMMON, OF_TIME, POLICY, STATES, STEPS, THREADS, PackedScan, Scan, SelectiveScanDescriptor, channels, common,
-    gate_slopes, one_by_one, scan_case, slow, step_sizes, wide,
+    gate_slopes, one_by_one, scan_case, slow, step_sizes, walking, wide,
 )  # fmt: skip
 from .selective_scan import INPUTS, STATE, X, scan_benchmarks
 
@@ -153,7 +153,10 @@ def _geometry(p: Problem) -> Geometry | str:
     views = {name: p.views[name] for name in ("dy", "u", "delta", "z", "b", "c", "du", "ddelta", "dz")}
     axes = {"NS": each, "WIDE": wide(views, desc.element)}
     smem = THREADS * each * (STEPS + 1 + INTERVAL // STEPS) * size
-    steps = [Step("states", blocks, states, axes, THREADS), Step("slopes", blocks, slopes, axes, THREADS, smem)]
+    steps = [
+        Step(f"states_{each}", blocks, states, {"WIDE": axes["WIDE"]}, THREADS),
+        Step("slopes", blocks, slopes, axes, THREADS, smem),
+    ]
     for name, view in (("b_parts", p.db), ("c_parts", p.dc)):
         if view is not None:
             fold = {
@@ -189,7 +192,7 @@ class SelectiveScanBackwardPlan(PackedScan, Plan):
         Variant(
             "channels", _geometry, source="recurrence/selective_scan_backward.cu",
             kernels=(
-                Kernel("states", "selective_scan_states<{T}, {NS}, {WIDE}>", PARAMS, _AXES, threads=THREADS),
+                *walking("states", "selective_scan_states", PARAMS),
                 Kernel("slopes", "selective_scan_slopes<{T}, {NS}, {WIDE}>", PARAMS, _AXES, threads=THREADS),
                 Kernel("fold_inputs", "selective_scan_fold_inputs<{T}>", FOLD, threads=THREADS),
                 Kernel("fold_channels", "selective_scan_fold_channels<{T}>", PARAMS, threads=THREADS),
