@@ -37,13 +37,10 @@ RECURRENCE["linear_attention_backward"] = (
     'dq, dk, dv = bc.linear_attention_backward(q, k, v, dy, kind="none")'
 )
 RECURRENCE["linear_attention_replay"] = f"""{_QKV}{_G}state = np.zeros((1, 2, 16, 4), np.float32)
-ring_k, ring_v, ring_g = (np.zeros((1, 9, *x.shape[2:]), np.float32) for x in (k, v, g))  # every + 2 - 1 steps
+rings = [np.zeros((1, 23, *x.shape[2:]), np.float32) for x in (k, v, g)]  # every + 2 steps - 1 of them
 length = written = np.zeros(1, np.int32)
-for t in range(8):
-    one = (x[:, t : t + 1] for x in (q, k, v))
-    y, written = bc.linear_attention_replay(*one, g=g[:, t : t + 1], state=state, ring_k=ring_k, ring_v=ring_v,
-                                            ring_g=ring_g, length=length, written=written, every=8, kind="scalar")
-    length = length + 1"""
+y, written = bc.linear_attention_replay(q, k, v, length, written, state, *rings[:2], ring_g=rings[2], g=g, every=8,
+                                        kind="scalar")"""
 RECURRENCE["linear_attention_decode"] = (
     f"{_QKV}{_G}state = np.zeros((3, 2, 16, 4), np.float32)\nslots = np.array([2])\n"
     'y = bc.linear_attention_decode(q, k, v, state, g=g, slots=slots, kind="scalar")'

@@ -116,7 +116,7 @@ def in_torch(
     y = torch.stack(ys, -1) if ys else torch.zeros_like(x)
     y = y if d is None else y + d[:, None] * x
     y = y if z is None else y * torch.nn.functional.silu(z.to(wide_))
-    return {"y": y.to(u.dtype), "last_state": torch.view_as_real(h) if desc.pair == 2 else h}
+    return {"y": y.to(u.dtype), "last_state": torch.stack((h.real, h.imag), -1) if desc.pair == 2 else h}
 
 
 def scan_benchmarks(*also: str, pair: int = 1) -> tuple[Benchmark, ...]:
