@@ -972,6 +972,9 @@ from .ops.recurrence.linear_attention_backward import LinearAttentionBackwardPla
 from .ops.recurrence.linear_attention_decode import LinearAttentionDecodeArgs as LinearAttentionDecodeArgs
 from .ops.recurrence.linear_attention_decode import LinearAttentionDecodeDescriptor as _LinearAttentionDecodeDescriptor
 from .ops.recurrence.linear_attention_decode import LinearAttentionDecodePlan as LinearAttentionDecodePlan
+from .ops.recurrence.linear_attention_replay import LinearAttentionReplayArgs as LinearAttentionReplayArgs
+from .ops.recurrence.linear_attention_replay import LinearAttentionReplayDescriptor as _LinearAttentionReplayDescriptor
+from .ops.recurrence.linear_attention_replay import LinearAttentionReplayPlan as LinearAttentionReplayPlan
 from .ops.recurrence.lstm_cell import LstmCellArgs as LstmCellArgs
 from .ops.recurrence.lstm_cell import LstmCellBackwardArgs as LstmCellBackwardArgs
 from .ops.recurrence.lstm_cell import LstmCellBackwardPlan as LstmCellBackwardPlan
@@ -988,11 +991,16 @@ from .ops.recurrence.recurrent_walk import RecurrentKind as RecurrentKind
 from .ops.recurrence.recurrent_walk import RecurrentLayerArgs as RecurrentLayerArgs
 from .ops.recurrence.recurrent_walk import RecurrentLayerDescriptor as _RecurrentLayerDescriptor
 from .ops.recurrence.recurrent_walk import RecurrentLayerPlan as RecurrentLayerPlan
+from .ops.recurrence.selective import SelectiveScanComplexDescriptor as _SelectiveScanComplexDescriptor
 from .ops.recurrence.selective import SelectiveScanDescriptor as _SelectiveScanDescriptor
 from .ops.recurrence.selective_scan import SelectiveScanArgs as SelectiveScanArgs
 from .ops.recurrence.selective_scan import SelectiveScanPlan as SelectiveScanPlan
 from .ops.recurrence.selective_scan_backward import SelectiveScanBackwardArgs as SelectiveScanBackwardArgs
 from .ops.recurrence.selective_scan_backward import SelectiveScanBackwardPlan as SelectiveScanBackwardPlan
+from .ops.recurrence.selective_scan_complex import SelectiveScanComplexArgs as SelectiveScanComplexArgs
+from .ops.recurrence.selective_scan_complex import SelectiveScanComplexPlan as SelectiveScanComplexPlan
+from .ops.recurrence.selective_scan_complex_backward import SelectiveScanComplexBackwardArgs as SelectiveScanComplexBackwardArgs
+from .ops.recurrence.selective_scan_complex_backward import SelectiveScanComplexBackwardPlan as SelectiveScanComplexBackwardPlan
 from .ops.recurrence.selective_state_update import SelectiveStateUpdateArgs as SelectiveStateUpdateArgs
 from .ops.recurrence.selective_state_update import SelectiveStateUpdateDescriptor as _SelectiveStateUpdateDescriptor
 from .ops.recurrence.selective_state_update import SelectiveStateUpdatePlan as SelectiveStateUpdatePlan
@@ -5837,6 +5845,9 @@ class LinearAttentionDecodeDescriptor(_LinearAttentionDecodeDescriptor):
 class LinearAttentionDescriptor(_LinearAttentionDescriptor):
     """As `SequencesDescriptor`; stepwise: step by step, in the bits of decode, where chunks would be faster."""
     def __init__(self, *, kind: RecurrenceKind | str, batch_size: SupportsIndex, seq_len: SupportsIndex, q_heads: SupportsIndex, k_heads: SupportsIndex, v_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, num_heads: SupportsIndex | None = None, scale: SupportsFloat | None = None, use_qk_l2norm: bool = False, element: DType, num_states: SupportsIndex | None = None, stepwise: bool = False) -> None: ...
+class LinearAttentionReplayDescriptor(_LinearAttentionReplayDescriptor):
+    """seq_len steps of each of batch_size sequences, whose states and rings of `ring` steps are among num_slots."""
+    def __init__(self, *, kind: RecurrenceKind | str, batch_size: SupportsIndex, seq_len: SupportsIndex, q_heads: SupportsIndex, k_heads: SupportsIndex, v_heads: SupportsIndex, d_k: SupportsIndex, d_v: SupportsIndex, num_heads: SupportsIndex | None = None, scale: SupportsFloat | None = None, use_qk_l2norm: bool = False, element: DType, num_slots: SupportsIndex, ring: SupportsIndex, every: SupportsIndex = 8) -> None: ...
 class LstmCellDescriptor(_LstmCellDescriptor):
     """gates have shape (batch, 4 hidden), states (batch, hidden)."""
     def __init__(self, *, batch: SupportsIndex, hidden: SupportsIndex, order: Literal['ifgo', 'iofg'] = 'ifgo', element: DType) -> None: ...
@@ -5849,6 +5860,9 @@ class RecurrentLayerDescriptor(_RecurrentLayerDescriptor):
 class RecurrentPackedDescriptor(_RecurrentPackedDescriptor):
     """gates have shape (rows, n hidden), n being 4 of an LSTM, 3 of a GRU and 1 of an Elman cell."""
     def __init__(self, *, kind: RecurrentCell | str, sizes: Sequence[SupportsIndex], hidden: SupportsIndex, order: Literal['ifgo', 'iofg', 'rzn', 'zrn', 'h'] | None = None, reverse: bool = False, element: DType) -> None: ...
+class SelectiveScanComplexDescriptor(_SelectiveScanComplexDescriptor):
+    """The same with a, b, c and states of complex numbers, whose parts are a last axis of 2; at most 64 states."""
+    def __init__(self, *, batch: SupportsIndex, dim: SupportsIndex, length: SupportsIndex, states: SupportsIndex, groups: SupportsIndex = 1, softplus: bool = False, num_states: SupportsIndex | None = None, element: DType) -> None: ...
 class SelectiveScanDescriptor(_SelectiveScanDescriptor):
     """u has shape (batch, dim, length), a (dim, states), b and c (batch, groups, states, length), at most 256 states."""
     def __init__(self, *, batch: SupportsIndex, dim: SupportsIndex, length: SupportsIndex, states: SupportsIndex, groups: SupportsIndex = 1, softplus: bool = False, num_states: SupportsIndex | None = None, element: DType) -> None: ...
@@ -5897,6 +5911,8 @@ def linear_attention_decode(q: A, k: Array, v: Array, state: Array, g: Array | N
 @overload
 def linear_attention_decode(q: Array, k: Array, v: Array, state: Array, g: Array | None = None, g_channel: Array | None = None, beta: Array | None = None, a: Array | None = None, b: Array | None = None, bonus: Array | None = None, slots: Array | None = None, *, kind: RecurrenceKind | str = ..., batch_size: int = ..., seq_len: int = ..., q_heads: int = ..., k_heads: int = ..., v_heads: int = ..., d_k: int = ..., d_v: int = ..., num_heads: int | None = ..., scale: float | None = None, use_qk_l2norm: bool = False, num_slots: int = ..., return_states: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """`LinearAttentionPlan` of seq_len steps, from and to the state in each sequence's slot, bit for bit as there."""
+def linear_attention_replay(q: Array, k: Array, v: Array, length: Array, written: Array, state: Array, ring_k: Array, ring_v: Array, g: Array | None = None, g_channel: Array | None = None, beta: Array | None = None, a: Array | None = None, b: Array | None = None, bonus: Array | None = None, slots: Array | None = None, ring_g: Array | None = None, ring_g_channel: Array | None = None, ring_beta: Array | None = None, ring_a: Array | None = None, ring_b: Array | None = None, *, kind: RecurrenceKind | str = ..., batch_size: int = ..., seq_len: int = ..., q_heads: int = ..., k_heads: int = ..., v_heads: int = ..., d_k: int = ..., d_v: int = ..., num_heads: int | None = ..., scale: float | None = None, use_qk_l2norm: bool = False, num_slots: int = ..., ring: int = ..., every: int = 8, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """`LinearAttentionDecodePlan` whose states are written once `every` steps are pending, with the bits it has."""
 def lstm(input: Array, hx: Sequence[Array], params: Sequence[Array], *, batch_sizes: Any = None, has_biases: bool = True, num_layers: int = 1, dropout: float = 0.0, train: bool = False, bidirectional: bool = False, batch_first: bool = False, order: str = 'ifgo', seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(output, h, c) of an LSTM of several layers and one or both directions (torch.lstm)."""
 def lstm_cell(input: Array, hx: Sequence[Array], w_ih: Array, w_hh: Array, b_ih: Array | None = None, b_hh: Array | None = None, *, order: str = 'ifgo', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -5942,9 +5958,16 @@ def rwkv6(r: Array, k: Array, v: Array, w: Array, u: Array, *, scale: float | No
 def rwkv7(r: Array, w: Array, k: Array, v: Array, a: Array, b: Array, *, scale: float = 1.0, initial_state: Array | None = None, output_final_state: bool = False, cu_seqlens: Array | None = None, stepwise: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """RWKV-7: y[t] = scale · S[t]ᵀ r[t], S[t] = (diag(exp w[t]) + b[t] a[t]ᵀ) S[t - 1] + k[t] v[t]ᵀ."""
 def selective_scan(u: Array, delta: Array, A: Array, B: Array, C: Array, D: Array | None = None, z: Array | None = None, delta_bias: Array | None = None, delta_softplus: bool = False, return_last_state: bool = False, *, initial_state: Array | None = None, cu_seqlens: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """Mamba's recurrence h = exp(dt A) h + dt B u, y = (C h + D u) silu(z), selective_scan_fn of mamba-ssm (real A)."""
+    """Mamba's recurrence h = exp(dt A) h + dt B u, y = (C h + D u) silu(z), selective_scan_fn of mamba-ssm."""
 def selective_scan_backward(dy: Array, u: Array, delta: Array, a: Array, b: Array, c: Array, d: Array | None = None, z: Array | None = None, delta_bias: Array | None = None, initial_state: Array | None = None, cu_seqlens: Array | None = None, dlast_state: Array | None = None, *, batch: int = ..., dim: int = ..., length: int = ..., states: int = ..., groups: int = ..., softplus: bool = False, num_states: int | None = ..., return_du: bool = True, return_ddelta: bool = True, return_da: bool = True, return_db: bool = True, return_dc: bool = True, return_dd: bool = True, return_dz: bool = True, return_ddelta_bias: bool = True, return_dinitial_state: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """Gradients of `SelectiveScanPlan`: with g = ∂L/∂h, walked back from dlast_state, du = Σ_n g dt b + dy d and so on."""
+@overload
+def selective_scan_complex(u: A, delta: Array, a: Array, b: Array, c: Array, d: Array | None = None, z: Array | None = None, delta_bias: Array | None = None, initial_state: Array | None = None, cu_seqlens: Array | None = None, *, batch: int = ..., dim: int = ..., length: int = ..., states: int = ..., groups: int = ..., softplus: bool = False, num_states: int | None = ..., return_last_state: Literal[False] = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A: ...
+@overload
+def selective_scan_complex(u: Array, delta: Array, a: Array, b: Array, c: Array, d: Array | None = None, z: Array | None = None, delta_bias: Array | None = None, initial_state: Array | None = None, cu_seqlens: Array | None = None, *, batch: int = ..., dim: int = ..., length: int = ..., states: int = ..., groups: int = ..., softplus: bool = False, num_states: int | None = ..., return_last_state: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """h[n] = exp(dt a[n]) h[n] + dt b[n] u of complex a, b, c and h, y = (2 Re Σ_n c[n] h[n] + d u) silu(z)."""
+def selective_scan_complex_backward(dy: Array, u: Array, delta: Array, a: Array, b: Array, c: Array, d: Array | None = None, z: Array | None = None, delta_bias: Array | None = None, initial_state: Array | None = None, cu_seqlens: Array | None = None, dlast_state: Array | None = None, *, batch: int = ..., dim: int = ..., length: int = ..., states: int = ..., groups: int = ..., softplus: bool = False, num_states: int | None = ..., return_du: bool = True, return_ddelta: bool = True, return_da: bool = True, return_db: bool = True, return_dc: bool = True, return_dd: bool = True, return_dz: bool = True, return_ddelta_bias: bool = True, return_dinitial_state: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Gradients of `SelectiveScanComplexPlan`: with g = ∂L/∂h, walked back, g = 2 dy c̄ + conj(exp(dt a)) g and so on."""
 def selective_state_update(state: Array, x: Array, dt: Array, A: Array, B: Array, C: Array, D: Array | None = None, z: Array | None = None, dt_bias: Array | None = None, dt_softplus: bool = False, *, state_batch_indices: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y [batch, dim] of the next step; state [slots, dim, states] moves on in place (mamba-ssm's, by its names)."""
 def simple_gla(q: Array, k: Array, v: Array, g: Array, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, cu_seqlens: Array | None = None, stepwise: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

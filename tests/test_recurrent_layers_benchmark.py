@@ -32,7 +32,8 @@ def test_rows(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(script, "interleaved", once)
     passes: dict[str, list[str]] = {}
     for name, layer in script.layers(tokens=5, batch=1, width=32).items():
-        rows = list(script.measure(name, layer, 1, "cpu", torch.float32))
+        rows = list(script.measure(name, layer, 1, script.Ceilings(1e6, 1e6), "cpu", torch.float32))
+        assert 0 < float(rows[0]["floor_us"]) < float(rows[1]["floor_us"])
         passes[name] = [row["pass"] for row in rows]
         assert all(row["peer"] == "torch.nn" for row in rows) == name.startswith(NETWORKS)
     assert all(found == ["forward", "forward, backward"] for name, found in passes.items() if name.startswith(NETWORKS))
@@ -53,12 +54,14 @@ def test_rows(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_layer_that_fails_is_said(script: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     import torch
 
-    def measured(name: str, layer: Any, rounds: int) -> Any:
+    def measured(name: str, layer: Any, rounds: int, ceilings: Any) -> Any:
         if name.startswith("gru"):
             raise RuntimeError("no such kernel")
         yield {"layer": name}
 
     monkeypatch.setattr(script, "measure", measured)
+    monkeypatch.setattr(script, "copy_bandwidth", lambda: 1.0)
+    monkeypatch.setattr(script, "matmul_rate", lambda: 1.0)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     monkeypatch.setattr("sys.argv", ["recurrent_layers.py", "--only", "gru_1024;lstm_1024;mamba", "--commit", "x"])
     assert script.main() == 1

@@ -20,8 +20,8 @@ from ..ops.recurrence.attend import call as attend
 from ..ops.recurrence.attend import heads_of, in_acc
 from ..ops.recurrence.kinds import BONUS, CHANNELLED, DELTAS, RANK_ONES, SCALARS, RecurrenceKind
 from ..ops.recurrence.linear_attention_backward import linear_attention_backward
-from ..ops.recurrence.selective_scan import _scan as scan
-from ..ops.recurrence.selective_scan import of_inputs
+from ..ops.recurrence.selective_functions import _scan as scan
+from ..ops.recurrence.selective_functions import of_inputs
 from ..ops.recurrence.selective_scan_backward import selective_scan_backward
 from ..ops.reduce.reduce import sum as total  # type: ignore[attr-defined]  # made from a table
 from . import context_states as states

@@ -36,6 +36,11 @@ RECURRENCE["linear_attention_backward"] = (
     f"{_QKV}dy = rng.standard_normal((1, 8, 2, 4), dtype=np.float32)\n"
     'dq, dk, dv = bc.linear_attention_backward(q, k, v, dy, kind="none")'
 )
+RECURRENCE["linear_attention_replay"] = f"""{_QKV}{_G}state = np.zeros((1, 2, 16, 4), np.float32)
+rings = [np.zeros((1, 23, *x.shape[2:]), np.float32) for x in (k, v, g)]  # every + 2 steps - 1 of them
+length = written = np.zeros(1, np.int32)
+y, written = bc.linear_attention_replay(q, k, v, length, written, state, *rings[:2], ring_g=rings[2], g=g, every=8,
+                                        kind="scalar")"""
 RECURRENCE["linear_attention_decode"] = (
     f"{_QKV}{_G}state = np.zeros((3, 2, 16, 4), np.float32)\nslots = np.array([2])\n"
     'y = bc.linear_attention_decode(q, k, v, state, g=g, slots=slots, kind="scalar")'

@@ -25,6 +25,10 @@ y = bc.causal_conv1d_update(x[..., 0], state, weight, activation="silu")""",
 B, C = rng.standard_normal((2, 1, 8, 16), dtype=np.float32)
 A = -rng.uniform(0.5, 1, (4, 8)).astype(np.float32)
 y = bc.selective_scan(u, delta, A, B, C, delta_softplus=True)""",
+    "selective_scan_complex": f"""{_RNG}u, delta = rng.standard_normal((2, 1, 4, 16), dtype=np.float32)
+b, c = rng.standard_normal((2, 1, 1, 8, 16, 2), dtype=np.float32)  # the last axis: real and imaginary parts
+a = -rng.uniform(0.5, 1, (4, 8, 2)).astype(np.float32)
+y = bc.selective_scan_complex(u, delta, a, b, c, softplus=True)""",
     "selective_state_update": f"""{_RNG}x, dt = rng.standard_normal((2, 2, 4), dtype=np.float32)
 B, C = rng.standard_normal((2, 2, 8), dtype=np.float32)
 A, state = -np.ones((4, 8), np.float32), np.zeros((2, 4, 8), np.float32)

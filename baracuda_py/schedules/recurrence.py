@@ -27,6 +27,12 @@ PARAMS = Params("LinearAttentionParams", **FIELDS)
 SEGMENT, MOST_UNCUT = 2048, 4
 _FEW = {False: 64, True: 32}  # walks of one sequence that leave most of a machine idle; of the delta rule
 _CHUNKED = Params("ChunkedParams", **FIELDS, segment="i64", most_uncut=MOST_UNCUT)
+RINGED = ("k", "v", "g", "g_channel", "beta", "a", "b")  # of which a ring has the last steps
+REPLAY_PARAMS = Params(
+    "LinearAttentionReplayParams", **FIELDS, **{f"ring_{name}": "ptr" for name in RINGED},
+    **dict.fromkeys(("length", "written", "now_written"), "ptr"),
+    **dict.fromkeys(("ring", "length_stride", "written_stride", "now_stride"), "i64"),
+)  # fmt: skip
 
 
 def three(view: View | None) -> tuple[int, ...]:
@@ -138,16 +144,29 @@ def _chunks(p: Problem) -> Geometry | str:
     return Geometry((step,), layout=layout_of(p))
 
 
-def _decode(p: Problem) -> Geometry | str:
+def _in_slots(p: Problem) -> dict[str, Any]:
+    """Parameters of kernels whose states are in slots."""
     slots = p.slots
     params = common(p, initial=p.state) | {
         "initial_state": "state", "final_state": "state", "final_stride": three(p.state),
         "num_slots": p.desc.num_slots,
     }  # fmt: skip
-    if p.states is not None:
-        params["states"] = "states"
     if slots is not None:
         params |= {"slots": "slots", "slot_stride": slots.strides[0], "wide_slots": int(slots.element.itemsize == 8)}
+    return params
+
+
+def _decode(p: Problem) -> Geometry | str:
+    return steps_of(p, _in_slots(p) | ({} if p.states is None else {"states": "states"}))
+
+
+def _replay(p: Problem) -> Geometry | str:
+    rings = {f"ring_{name}": "@null" if p.views.get(name) is None else f"ring_{name}" for name in RINGED}
+    params = _in_slots(p) | rings | {
+        "length": "length", "written": "written", "now_written": "now_written", "ring": p.desc.ring,
+        "length_stride": p.length.strides[0], "written_stride": p.written.strides[0],
+        "now_stride": p.now_written.strides[0], "every": p.desc.every,
+    }  # fmt: skip
     return steps_of(p, params)
 
 
@@ -176,3 +195,7 @@ CHUNKS_ROW = Variant(
 DECODE_ROW = Variant(
     "steps", _decode, source=_SOURCE, elements=FLOATS, kernels=kernels(PARAMS), guarantee=GUARANTEE, may_spill=True
 )
+REPLAY_ROW = Variant(
+    "steps", _replay, source="recurrence/linear_attention_replay.cu", elements=FLOATS,
+    kernels=kernels(REPLAY_PARAMS, call="linear_attention_replay"), guarantee=GUARANTEE, may_spill=True,
+)  # fmt: skip

@@ -1348,6 +1348,7 @@ from baracuda_py import lightning_attention as lightning_attention
 from baracuda_py import linear_attention as linear_attention
 from baracuda_py import linear_attention_backward as linear_attention_backward
 from baracuda_py import linear_attention_decode as linear_attention_decode
+from baracuda_py import linear_attention_replay as linear_attention_replay
 from baracuda_py import lstm as lstm
 from baracuda_py import lstm_cell as lstm_cell
 from baracuda_py import lstm_gates as lstm_gates
@@ -1369,6 +1370,8 @@ from baracuda_py import rwkv6 as rwkv6
 from baracuda_py import rwkv7 as rwkv7
 from baracuda_py import selective_scan as selective_scan
 from baracuda_py import selective_scan_backward as selective_scan_backward
+from baracuda_py import selective_scan_complex as selective_scan_complex
+from baracuda_py import selective_scan_complex_backward as selective_scan_complex_backward
 from baracuda_py import selective_state_update as selective_state_update
 from baracuda_py import simple_gla as simple_gla
 from baracuda_py import slstm_cell as slstm_cell

@@ -5,19 +5,24 @@
 // adds its steps' parts of dweight and dbias as it walks; the lanes of a group are added as a tree, or threads of a block
 // in order, and parts of blocks by `fold`: eight lanes take every eighth part in order, and are added in order. Shapes
 // and the row of the table fix that order. `first`: the slopes of initial_states, one thread for each.
+#include <baracuda/async_copy.cuh>
+
 #include "recurrence/causal_conv_slopes.cuh"
 
 namespace baracuda {
 
 namespace conv {
 
+// Rows of x and dy that a thread has under way, in shared memory, to which no other looks.
+template <class T, int CH> constexpr int rows_ahead = CH * sizeof(T) > 8 ? 4 : 8;
+
 // A thread walks its steps forward, and TAPS - 1 steps more: each adds to the slopes of the elements of its window, of
 // which `pending` has those that are not complete.
 template <class T, int TAPS, int CH>
 BARACUDA_D void slopes_across(const CausalConv1dBackwardParams& p, const Place& at, const Weights<T, TAPS, CH>& weights,
-                              Sums<T, TAPS, CH>& sums) {
+                              Sums<T, TAPS, CH>& sums, Vec<T, CH>* ring) {
   using A = acc_t<T>;
-  constexpr int N = 4, lag = TAPS - 1;
+  constexpr int N = 4, lag = TAPS - 1, ahead_of_use = rows_ahead<T, CH>;
   const T* const x = static_cast<const T*>(p.x) + at.b * p.x_strides[0] + at.c * p.x_strides[1];
   const T* const dy = static_cast<const T*>(p.dy) + at.b * p.dy_strides[0] + at.c * p.dy_strides[1];
   T* const dx = static_cast<T*>(p.dx) + at.b * p.dx_strides[0] + at.c * p.dx_strides[1];
@@ -37,22 +42,28 @@ BARACUDA_D void slopes_across(const CausalConv1dBackwardParams& p, const Place& 
     const T* from = x + t * p.x_strides[2];
     const T* from_slope = dy + t * p.dy_strides[2];
     T* to = dx + (t - lag) * p.dx_strides[2];
-    Vec<T, CH> in[N], slope[N];
-    if (t + N <= plain_end) {
+    int stage = 0, ahead = t + N <= plain_end ? static_cast<int>(plain_end - t) / N * N : 0;
+    const auto fetch = [&](int to) {
+      if (ahead-- > 0) {
+        cp_async<sizeof(Vec<T, CH>)>(ring + 2 * to * conv_threads, from);
+        cp_async<sizeof(Vec<T, CH>)>(ring + (2 * to + 1) * conv_threads, from_slope);
+      }
+      cp_async_commit();
+      from += p.x_strides[2], from_slope += p.dy_strides[2];
+    };
 #pragma unroll
-      for (int s = 0; s < N; ++s, from += p.x_strides[2], from_slope += p.dy_strides[2])
-        in[s] = load<CH>(from), slope[s] = load<CH>(from_slope);
-    }
+    for (int s = 0; s < ahead_of_use - 1; ++s) fetch(s);
 #pragma unroll 1
-    for (; t + N <= plain_end; t += N) {
-      const bool next = t + 2 * N <= plain_end, more = wanted && t > at.t;
+    for (; t + N <= plain_end; t += N, stage = (stage + N) % ahead_of_use) {
+      const bool more = wanted && t > at.t;
 #pragma unroll
       for (int s = 0; s < N; ++s, to += p.dx_strides[2]) {
+        cp_async_wait<ahead_of_use - 2>();
+        const Vec<T, CH> in = ring[2 * (stage + s) * conv_threads], slope = ring[(2 * (stage + s) + 1) * conv_threads];
+        fetch((stage + s + ahead_of_use - 1) % ahead_of_use);  // the row before this one, which is read, makes room
         A g[CH];
 #pragma unroll
-        for (int k = 0; k < CH; ++k) run.at(s, 0, k) = to_acc(in[s][k]);
-#pragma unroll
-        for (int k = 0; k < CH; ++k) g[k] = to_acc(slope[s][k]);
+        for (int k = 0; k < CH; ++k) run.at(s, 0, k) = to_acc(in[k]), g[k] = to_acc(slope[k]);
         if (silu) {
           A z[CH];
           run.sum(p, weights, s, z);
@@ -64,8 +75,6 @@ BARACUDA_D void slopes_across(const CausalConv1dBackwardParams& p, const Place& 
           sums.v[TAPS][k] += g[k];
           pending[lag + s][k] = weights.w[0][k] * g[k];
         }
-        if (next) in[s] = load<CH>(from), slope[s] = load<CH>(from_slope);
-        from += p.x_strides[2], from_slope += p.dy_strides[2];
 #pragma unroll
         for (int j = 0; j < TAPS; ++j) {
           if (!has_tap<TAPS>(p, j)) continue;
@@ -211,9 +220,15 @@ template <class T, class L, int TAPS> BARACUDA_D void causal_conv1d_slopes(const
 #pragma unroll
     for (int j = 0; j < count; ++j) parts[(at.part * p.channels + at.c) * count + j] = sums.v[j][0];
   } else {
-    if (at.mine) slopes_across<T, TAPS, CH>(p, at, weights, sums);
+    constexpr int ring_bytes = 2 * rows_ahead<T, CH> * conv_threads * sizeof(Vec<T, CH>);
+    constexpr int sum_bytes = conv_threads * count * CH * sizeof(A);
+    __shared__ __align__(16) unsigned char room[ring_bytes > sum_bytes ? ring_bytes : sum_bytes];
+    if (at.mine) {
+      slopes_across<T, TAPS, CH>(p, at, weights, sums, reinterpret_cast<Vec<T, CH>*>(room) + threadIdx.x);
+    }
     if (parts == nullptr) return;
-    __shared__ A held[conv_threads * count * CH];
+    A* const held = reinterpret_cast<A*>(room);
+    __syncthreads();  // all have read the last of their rows
 #pragma unroll
     for (int j = 0; j < count; ++j) {
 #pragma unroll

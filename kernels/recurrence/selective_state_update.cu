@@ -38,7 +38,7 @@ template <class T, int NS> BARACUDA_D void selective_state_update(const Selectiv
       return to_acc(static_cast<const T*>(from)[b * strides[0] + group * strides[1] + n * strides[2]]);
     };
     const A old = p.wide_state ? static_cast<const A*>(h)[place] : to_acc(static_cast<const T*>(h)[place]);
-    const A next = math::fma(math::exp(dt * a), old, dt * x * of_group(p.b, p.b_strides));
+    const A next = math::fma(decay_of<T>(dt * a), old, dt * x * of_group(p.b, p.b_strides));
     if (p.wide_state) static_cast<A*>(h)[place] = next;
     else static_cast<T*>(h)[place] = from_acc<T>(next);
     y = math::fma(next, of_group(p.c, p.c_strides), y);
@@ -48,7 +48,7 @@ template <class T, int NS> BARACUDA_D void selective_state_update(const Selectiv
   if (p.d != nullptr) y = math::fma(static_cast<const A*>(p.d)[d * p.d_step], x, y);
   if (p.z != nullptr) {
     const A z = at(p.z, p.z_strides);
-    y *= z / (A(1) + math::exp(-z));
+    y *= times_sigmoid<T>(z, z);
   }
   static_cast<T*>(p.y)[b * p.y_strides[0] + d * p.y_strides[1]] = from_acc<T>(known ? y : A(0));
 }

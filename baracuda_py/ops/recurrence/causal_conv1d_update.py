@@ -138,7 +138,7 @@ class CausalConv1dUpdatePlan(Plan):
     )  # fmt: skip
     benchmarks = (
         Benchmark("256 sequences of 8192 channels bf16, width 4", also=("bias",), batch=256, channels=8192, tokens=1,
-                  slots=256, state_len=3, width=4, activation="silu", element="bfloat16", target=None),
+                  slots=256, state_len=3, width=4, activation="silu", element="bfloat16", target=None, peers=()),
     )  # fmt: skip
 
     @staticmethod

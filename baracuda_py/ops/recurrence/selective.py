@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ...core import Descriptor, InvalidProblemError, Problem, View, derived, element, extent, flag, integer
+from ...core import (
+    Descriptor, InvalidProblemError, Kernel, Params, Problem, View, derived, element, extent, flag, integer,
+)  # fmt: skip
 from ...core.element import ElementKind
 from ...schedules.geometry import grid, strides_of
 from ..attention.packed.ragged import settled, wrong_bounds
@@ -18,6 +20,8 @@ THREADS = 128
 STEPS = 8
 STATES = (4, 8)  # of a lane
 MOST = 32 * STATES[-1]
+COMPLEX_STATES = 2  # of a lane
+MOST_COMPLEX = 32 * COMPLEX_STATES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +42,7 @@ class SelectiveScanDescriptor(Descriptor):
     element: ElementKind = element()
 
     def validate(self) -> None:
-        check_states(self.states, self.dim, self.groups)
+        check_states(self.states, self.dim, self.groups, self.pair)
         if self.batch not in (1, self.num_states):
             raise InvalidProblemError(
                 f"num_states must be batch, {self.batch}, or batch 1 for packed sequences, got {self.num_states}"
@@ -49,11 +53,37 @@ class SelectiveScanDescriptor(Descriptor):
         """Length of cu_seqlens."""
         return self.num_states + 1
 
+    @property
+    def pair(self) -> int:
+        """Parts of a number of the states."""
+        return 1
 
-def check_states(states: int, dim: int, groups: int) -> None:
+
+@dataclass(frozen=True, kw_only=True)
+class SelectiveScanComplexDescriptor(SelectiveScanDescriptor):
+    """The same with a, b, c and states of complex numbers, whose parts are a last axis of 2; at most 64 states."""
+
+    @property
+    def pair(self) -> int:
+        """Parts of a number of the states."""
+        return 2
+
+
+def joined(desc: Any, x: Any) -> Any:
+    """Pairs as complex numbers, where they are."""
+    return x if x is None or desc.pair == 1 else x[..., 0] + 1j * x[..., 1]
+
+
+def parted(desc: Any, x: Any) -> Any:
+    """Complex numbers as pairs."""
+    return x if desc.pair == 1 else np.stack([x.real, x.imag], axis=-1)
+
+
+def check_states(states: int, dim: int, groups: int, pair: int = 1) -> None:
     """Errors of the extents."""
-    if states > MOST:
-        raise InvalidProblemError(f"states must be at most {MOST}, got {states}")
+    most = MOST if pair == 1 else MOST_COMPLEX
+    if states > most:
+        raise InvalidProblemError(f"states must be at most {most}, got {states}")
     if dim % groups:
         raise InvalidProblemError(f"groups must divide the {dim} channels, got {groups}")
 
@@ -104,6 +134,7 @@ class PackedScan:
 
 
 OF_TIME = ("dy", "u", "delta", "b", "c", "z", "y", "du", "ddelta", "db", "dc", "dz")  # time is the last axis
+PAIRS = ("a", "b", "c", "initial_state", "last_state", "dlast_state", "da", "db", "dc", "dinitial_state")
 OF_SEQUENCES = ("initial_state", "dlast_state", "last_state", "dinitial_state")
 
 
@@ -156,7 +187,7 @@ class Scan:
         dt = softplus(raw) if desc.softplus else raw
         b, c = (np.moveaxis(np.repeat(one, desc.dim // desc.groups, axis=1), 2, 3) for one in (b, c))
         decay = np.exp(dt[..., None] * a[:, None])
-        h = np.zeros((desc.batch, desc.dim, desc.length + 1, desc.states), u.dtype)
+        h = np.zeros((desc.batch, desc.dim, desc.length + 1, desc.states), np.result_type(u, a))
         if initial is not None:
             h[:, :, 0] = initial
         for t in range(desc.length):
@@ -166,6 +197,7 @@ class Scan:
     def outputs(self, u: Any, d: Any) -> Any:
         """y before the gate."""
         y = np.sum(self.states[:, :, 1:] * self.c, axis=-1)
+        y = (2 * y.real).astype(u.dtype) if np.iscomplexobj(y) else y
         return y if d is None else y + d[:, None] * u
 
 
@@ -180,25 +212,63 @@ def gate_slopes(dy: Any, y: Any, z: Any) -> tuple[Any, Any]:
     return dy * (z * s), dy * y * (s * (1 + z * (1 - s)))
 
 
-def lanes_of(states: int) -> tuple[int, int]:
+def lanes_of(states: int, pair: int = 1) -> tuple[int, int]:
     """(states of a lane, lanes of a channel)."""
-    each = next(n for n in STATES if states <= 32 * n)
+    each = next(n for n in STATES if states <= 32 * n) if pair == 1 else COMPLEX_STATES
     return each, 1 << max(0, -(-states // each) - 1).bit_length()
+
+
+def _blocks(element: ElementKind, kind: Any) -> int:
+    """Blocks of those that walk forward that a multiprocessor is to hold: a model's channels are there at once."""
+    return 4 if element.itemsize == 2 else 0
+
+
+def walking(name: str, template: str, params: Params, pair: int = 1) -> tuple[Kernel, ...]:
+    """A kernel that walks forward for each number of states of a lane."""
+    if pair == 2:
+        each = COMPLEX_STATES
+        return (
+            Kernel(f"{name}_{each}", f"{template}<{{T}}, {each}, {{WIDE}}, true>", params, {"WIDE": (True, False)},
+                   threads=THREADS),
+        )  # fmt: skip
+    return tuple(
+        Kernel(f"{name}_{each}", f"{template}<{{T}}, {each}, {{WIDE}}>", params, {"WIDE": (True, False)},
+               threads=THREADS, min_blocks=_blocks if each == STATES[0] else 0)
+        for each in STATES
+    )  # fmt: skip
 
 
 def wide(views: Mapping[str, View | None], element: ElementKind) -> bool:
     """Whether time lies dense in all of them, so that eight steps are read at once."""
     nbytes = min(16, STEPS * element.itemsize)
-    return all(
-        v is None or (v.strides[-1] == 1 and v.ptr % nbytes == 0 and all(s % STEPS == 0 for s in v.strides[:-1]))
-        for v in views.values()
-    )
+
+    def dense(v: View) -> bool:
+        pair = len(v.shape) - 3 if len(v.shape) == 5 else 1  # of steps of two parts
+        steps = v.strides[-1] == 1 and (pair == 1 or v.strides[-2] == 2)
+        return steps and v.ptr % nbytes == 0 and all(s % STEPS == 0 for s in v.strides[: 3 if pair == 2 else -1])
+
+    return all(v is None or dense(v) for v in views.values())
+
+
+def apart(p: Problem) -> str | None:
+    """Why parts of complex numbers are not where kernels look."""
+    if p.desc.pair == 1:
+        return None
+    names = [
+        n for n, v in p.views.items() if v is not None and v.shape[-1:] == (2,) and v.strides[-1] != 1 and n in PAIRS
+    ]
+    return f"the parts of {names[0]} do not lie side by side" if names else None
+
+
+def leading(view: View | None, rank: int) -> list[int]:
+    """The strides of an operand without that of parts, zeros for one that is absent."""
+    return strides_of(view, rank)[:rank]
 
 
 def channels(p: Problem) -> tuple[int, tuple[int, int, int], dict[str, Any]]:
     """(states of a lane, grid, parameters) of kernels whose blocks have channels."""
     desc = p.desc
-    each, lanes = lanes_of(desc.states)
+    each, lanes = lanes_of(desc.states, desc.pair)
     per_group = desc.dim // desc.groups
     tiles = -(-per_group // (THREADS // lanes))
     values = {
@@ -216,7 +286,7 @@ COMMON: dict[str, str | int] = {
     **dict.fromkeys(("b_strides", "c_strides"), "i64[4]"),
     **dict.fromkeys(("d_step", "bias_step", "batch", "dim", "length", "states", "groups", "per_group", "tiles"), "i64"),
     **dict.fromkeys(("chunks", "sequences", "bound_step"), "i64"),
-    **dict.fromkeys(("lanes", "softplus", "wide_bounds"), "i32"), "scan_threads": THREADS,
+    **dict.fromkeys(("lanes", "softplus", "wide_bounds", "pair"), "i32"), "scan_threads": THREADS,
 }  # fmt: skip
 
 
@@ -224,19 +294,20 @@ def common(p: Problem) -> dict[str, Any]:
     """The strides that every kernel has."""
     return {
         **{f"{name}_strides": strides_of(p.views[name], 3) for name in ("u", "delta", "z")},
-        "initial_strides": strides_of(p.initial_state, 3), "a_strides": strides_of(p.a, 2),
-        "b_strides": strides_of(p.b, 4), "c_strides": strides_of(p.c, 4), "d_step": strides_of(p.d, 1)[0],
+        "initial_strides": leading(p.initial_state, 3), "a_strides": leading(p.a, 2),
+        "b_strides": leading(p.b, 4), "c_strides": leading(p.c, 4), "d_step": strides_of(p.d, 1)[0],
         "bias_step": strides_of(p.delta_bias, 1)[0], "bound_step": strides_of(p.cu_seqlens, 1)[0],
+        "pair": p.desc.pair,
         "bounds": "@null" if p.cu_seqlens is None else "cu_seqlens",
         "wide_bounds": p.cu_seqlens is not None and p.cu_seqlens.element is ElementKind.I64,
     }  # fmt: skip
 
 
-def scan_case(draw: Any, descriptor: Callable[..., Any]) -> Any:
+def scan_case(draw: Any, descriptor: Callable[..., Any], rare: tuple[int, ...] = (130,)) -> Any:
     """Tests: a few steps and some tiles, one lane to all."""
     groups, batch = draw.sizes(1, 2, 3), draw.integer(0, 2)
     return descriptor(
         batch=batch, num_states=draw.choice((1, 3, 0)) if batch == 1 else batch, dim=groups * draw.sizes(1, 3, 9),
         length=draw.sizes(1, 0, 5, 8, 24, 37),
-        states=draw.sizes(4, 1, 3, 16, 20, rare=(130,)), groups=groups, softplus=draw.flag(), element=draw.element,
+        states=draw.sizes(4, 1, 3, 16, 20, rare=rare), groups=groups, softplus=draw.flag(), element=draw.element,
     )  # fmt: skip

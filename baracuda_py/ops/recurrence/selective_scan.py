@@ -9,19 +9,15 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem, Relative, Step, Variant, Vjp,
+    Args, Array, Geometry, Guarantee, Params, Plan, Problem, Relative, Step, Variant, Vjp,
     operand, output,
 )  # fmt: skip
-from ...calls.entries import entry
-from ...calls.functional import functional
 from ...core.benchmark import Benchmark
-from ...core.views import broadcast, shape_of, with_axis
 from ..attention.packed.ragged import INDEX, random_bounds
-from ..layout.repeats import repeat_interleave
 from ...schedules.geometry import strides_of
 from .selective import (
-    COMMON, POLICY, STATES, THREADS, PackedScan, Scan, SelectiveScanDescriptor, channels, common, gated, one_by_one,
-    scan_case, slow, step_sizes, wide,
+    COMMON, POLICY, THREADS, PackedScan, Scan, SelectiveScanDescriptor, apart, channels, common, gated, joined,
+    leading, one_by_one, parted, scan_case, slow, step_sizes, walking, wide,
 )  # fmt: skip
 
 X, INPUTS, STATE = "batch dim length", "batch groups states length", "num_states dim states"
@@ -53,35 +49,47 @@ def reference(
     initial_state: Any, cu_seqlens: Any, wanted: Any,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in the dtype u comes in: step by step."""
-    if cu_seqlens is not None:
-        given = {
-            "u": u, "delta": delta, "a": a, "b": b, "c": c, "d": d, "z": z, "delta_bias": delta_bias,
-            "initial_state": initial_state,
-        }  # fmt: skip
-        y, last = np.zeros_like(u), np.zeros((desc.num_states, desc.dim, desc.states), u.dtype)
-        for n, rows, one, alone in one_by_one(desc, cu_seqlens, given):
-            made = reference(one, **alone, cu_seqlens=None, wanted=wanted)
-            y[..., rows], last[n] = made["y"], made["last_state"][0]
-        return {"y": y, "last_state": last}
+    given = {
+        "u": u, "delta": delta, "a": joined(desc, a), "b": joined(desc, b), "c": joined(desc, c), "d": d, "z": z,
+        "delta_bias": delta_bias, "initial_state": joined(desc, initial_state),
+    }  # fmt: skip
+    y, last = _scanned(desc, given, cu_seqlens)
+    return {"y": y, "last_state": parted(desc, last)}
+
+
+def _scanned(desc: SelectiveScanDescriptor, given: dict[str, Any], bounds: Any) -> tuple[Any, Any]:
+    """(y, last states), of complex numbers where they are."""
+    u = given["u"]
+    if bounds is not None:
+        y = np.zeros_like(u)
+        last = np.zeros((desc.num_states, desc.dim, desc.states), np.result_type(u, given["a"]))
+        for n, rows, one, alone in one_by_one(desc, bounds, given):
+            y[..., rows], last[n : n + 1] = _scanned(one, alone, None)
+        return y, last
     with np.errstate(all="ignore"):
-        scan = Scan.of(desc, u, delta, a, b, c, delta_bias, initial_state)
-        return {"y": gated(scan.outputs(u, d), z), "last_state": scan.states[:, :, -1]}
+        operands = {"initial" if name == "initial_state" else name: x for name, x in given.items()}
+        d, z = operands.pop("d"), operands.pop("z")
+        scan = Scan.of(desc, **operands)
+        return gated(scan.outputs(u, d), z), scan.states[:, :, -1]
 
 
 PARAMS = Params("SelectiveScanParams", **COMMON, y="ptr", last_state="ptr", checkpoints="ptr")
 
 
-def _geometry(p: Problem) -> Geometry | str:
+def scan_geometry(p: Problem) -> Geometry | str:
+    """One launch, of real numbers or of pairs."""
+    if (why := apart(p)) is not None:
+        return why
     each, blocks, values = channels(p)
     values |= {
-        **common(p), "y_strides": strides_of(p.y, 3), "last_strides": strides_of(p.last_state, 3), "chunks": 0,
+        **common(p), "y_strides": strides_of(p.y, 3), "last_strides": leading(p.last_state, 3), "chunks": 0,
         "checkpoints": "@null",
     }  # fmt: skip
     views = {name: p.views[name] for name in ("u", "delta", "z", "b", "c", "y")}
-    axes = {"NS": each, "WIDE": wide(views, p.desc.element)}
+    axes = {"WIDE": wide(views, p.desc.element)}
     dense = all(v is None or v.dense for v in views.values())
     layout = "contiguous" if dense else "inner_contiguous" if axes["WIDE"] else "strided"
-    return Geometry((Step("scan", blocks, values, axes, THREADS),), layout=layout)
+    return Geometry((Step(f"scan_{each}", blocks, values, axes, THREADS),), layout=layout)
 
 
 def in_torch(
@@ -92,30 +100,35 @@ def in_torch(
     if cu_seqlens is not None:
         return NotImplemented
     wide_ = torch.promote_types(u.dtype, torch.float32)
-    x, dt = u.to(wide_), delta.to(wide_)
+    x, dt, b, c = (one.to(wide_) for one in (u, delta, b, c))
+    if desc.pair == 2:
+        a, b, c = (torch.complex(*one.unbind(-1)) for one in (a, b, c))
     dt = dt if delta_bias is None else dt + delta_bias[:, None]
     dt = torch.nn.functional.softplus(dt, threshold=1e4) if desc.softplus else dt
-    b, c = (one.to(wide_).repeat_interleave(desc.dim // desc.groups, 1) for one in (b, c))
-    h = x.new_zeros((desc.batch, desc.dim, desc.states)) if initial_state is None else initial_state
+    b, c = (one.repeat_interleave(desc.dim // desc.groups, 1) for one in (b, c))
+    h = a.new_zeros((desc.batch, desc.dim, desc.states)) if initial_state is None else initial_state
+    h = torch.complex(*h.unbind(-1)) if desc.pair == 2 and initial_state is not None else h
     ys = []
     for t in range(desc.length):
         h = torch.exp(dt[..., t, None] * a) * h + (dt[..., t] * x[..., t])[..., None] * b[..., t]
-        ys.append((h * c[..., t]).sum(-1))
+        read = (h * c[..., t]).sum(-1)
+        ys.append(2 * read.real if desc.pair == 2 else read)
     y = torch.stack(ys, -1) if ys else torch.zeros_like(x)
     y = y if d is None else y + d[:, None] * x
     y = y if z is None else y * torch.nn.functional.silu(z.to(wide_))
-    return {"y": y.to(u.dtype), "last_state": h}
+    return {"y": y.to(u.dtype), "last_state": torch.stack((h.real, h.imag), -1) if desc.pair == 2 else h}
 
 
-def scan_benchmarks(*also: str) -> tuple[Benchmark, ...]:
+def scan_benchmarks(*also: str, pair: int = 1) -> tuple[Benchmark, ...]:
     """Mamba of 2.8 billion parameters."""
 
     def make(torch: Any, desc: Any) -> dict[str, Any]:
-        return {"a": -torch.rand((desc.dim, desc.states)) - 0.5}
+        return {"a": -torch.rand((desc.dim, desc.states, *(() if pair == 1 else (2,)))) - 0.5}
 
     return (
-        Benchmark("[4, 5120, 2048] bf16, 16 states", also=("d", "z", "delta_bias", *also), batch=4, dim=5120,
-                  length=2048, states=16, softplus=True, element="bfloat16", make=make, target=None, peers=(),
+        Benchmark(f"[4, 5120, 2048] bf16, 16 {'' if pair == 1 else 'complex '}states",
+                  also=("d", "z", "delta_bias", *also), batch=4, dim=5120, length=2048,
+                  states=16, softplus=True, element="bfloat16", make=make, target=None, peers=(),
                   checked={"length": 160}),
     )  # fmt: skip
 
@@ -137,11 +150,8 @@ class SelectiveScanPlan(PackedScan, Plan):
     value_policy = POLICY
     variants = (
         Variant(
-            "channels", _geometry, source="recurrence/selective_scan.cu",
-            kernels=(
-                Kernel("scan", "selective_scan<{T}, {NS}, {WIDE}>", PARAMS, {"NS": STATES, "WIDE": (True, False)},
-                       threads=THREADS),
-            ),
+            "channels", scan_geometry, source="recurrence/selective_scan.cu",
+            kernels=walking("scan", "selective_scan", PARAMS),
             guarantee=Guarantee(Relative(2), batch_invariant=True), may_spill=True,
         ),
     )  # fmt: skip
@@ -159,62 +169,3 @@ class SelectiveScanPlan(PackedScan, Plan):
     def case(draw: Any) -> SelectiveScanDescriptor:
         made: SelectiveScanDescriptor = scan_case(draw, SelectiveScanDescriptor)
         return made
-
-
-_scan: Any = functional(SelectiveScanPlan, "selective_scan")
-
-
-def of_inputs(x: Any, name: str, batch: int, length: int) -> Any:
-    """b or c as (batch, groups, states, length): of (dim, states), (batch, states, length), or as it is."""
-    shape = shape_of(x, name)
-    if len(shape) == 2:
-        whole = with_axis(with_axis(x, 0, name), -1, name)
-        return broadcast(whole, (batch, *shape, length), name)
-    if len(shape) == 3:
-        return with_axis(x, 1, name)
-    if len(shape) != 4:
-        raise InvalidProblemError(
-            f"{name} must be [dim, states], [batch, states, length] or [batch, groups, states, length], got {shape}"
-        )
-    return x
-
-
-@entry(SelectiveScanPlan)
-def selective_scan(
-    u: Array, delta: Array, A: Array, B: Array, C: Array, D: Array | None = None, z: Array | None = None,
-    delta_bias: Array | None = None, delta_softplus: bool = False, return_last_state: bool = False, *,
-    initial_state: Array | None = None, cu_seqlens: Array | None = None, out: Any = None, stream: Any = None,
-    preference: Any = None,
-) -> Any:  # fmt: skip
-    """Mamba's recurrence h = exp(dt A) h + dt B u, y = (C h + D u) silu(z), selective_scan_fn of mamba-ssm (real A).
-
-    u, delta, z: [batch, dim, length]; dt = delta + delta_bias, or its softplus with delta_softplus. A: [dim, states],
-    at most 256; B, C: [batch, groups, states, length], [batch, states, length], or [dim, states] for all times; D,
-    delta_bias: [dim]. A, D, delta_bias and the states are float32 beside float16 and bfloat16 u. initial_state: [batch,
-    dim, states], zeros where absent; with return_last_state the result is (y, last_state). cu_seqlens: int32 or int64
-    [sequences + 1], the bounds of sequences packed into a batch of one, with states of [sequences, dim, states]; they
-    are clamped to [0, length] and to the largest bound before them, and steps of no sequence have a y of 0. Gradients
-    of all of them, without atomics, the states being made anew from one in 32.
-    """
-    shape = shape_of(u, "u")
-    if len(shape) != 3:
-        raise InvalidProblemError(f"u must be [batch, dim, length], got shape {shape}")
-    b, c = (of_inputs(x, name, shape[0], shape[2]) for x, name in ((B, "B"), (C, "C")))
-    groups = {name: shape_of(x, name)[1] for x, name in ((b, "B"), (c, "C"))}
-    most = max(groups.values())
-    options = {"stream": stream, "preference": preference}
-    b, c = (_grouped(x, name, most, options) for x, name in ((b, "B"), (c, "C")))
-    return _scan(
-        u, delta, A, b, c, D, z, delta_bias, initial_state, cu_seqlens, softplus=delta_softplus,
-        return_last_state=return_last_state, out=out, **options,
-    )  # fmt: skip
-
-
-def _grouped(x: Any, name: str, groups: int, options: dict[str, Any]) -> Any:
-    """x with so many groups, of which it has as many or a divisor of them."""
-    batch, own, states, length = shape_of(x, name)
-    if own == groups or not own or groups % own:
-        return x
-    if own == 1:
-        return broadcast(x, (batch, groups, states, length), name)
-    return repeat_interleave(x, groups // own, 1, **options)

@@ -147,7 +147,7 @@ class SelectiveStateUpdatePlan(Plan):
     benchmarks = (
         Benchmark("256 sequences of 5120 channels bf16, 16 states f32", also=("d", "z", "delta_bias"), batch=256,
                   dim=5120, states=16, slots=256, softplus=True, state_element="float32", element="bfloat16",
-                  target=None),
+                  target=None, peers=()),
     )  # fmt: skip
 
     @staticmethod
