@@ -1,13 +1,13 @@
 """torch.optim by this package's update rules: the same classes, keywords and states, a launch for a group's tensors.
 
-What torch itself does as well stands here under its name: `LBFGS`, `SparseAdam`, `Optimizer`, the schedulers and
-`swa_utils`.
+What torch itself does as well stands here under its name: `Optimizer`, the schedulers and `swa_utils`.
 """
 
 from __future__ import annotations
 
 from ..untyped import torch
 from .adamw import AdamW
+from .averages import get_ema_multi_avg_fn, get_swa_multi_avg_fn
 from .by_rule import ByRule
 from .eight_bits import Adam8bit, AdamW8bit, Lion8bit, SGD8bit
 from .estimates import CAME, Prodigy
@@ -16,11 +16,10 @@ from .matrices import Muon
 from .others import LAMB, LARS, Adan, Lion
 from .recent import AdamWScheduleFree, AdEMAMix, Sophia
 from .rules import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, NAdam, RAdam, RMSprop, Rprop
+from .second_order import LBFGS, SparseAdam
 from .zero import ZeroOptimizer
 
-LBFGS = torch.optim.LBFGS
 Optimizer = torch.optim.Optimizer
-SparseAdam = torch.optim.SparseAdam
 lr_scheduler = torch.optim.lr_scheduler
 swa_utils = torch.optim.swa_utils
 
@@ -56,6 +55,8 @@ __all__ = [
     "Sophia",
     "SparseAdam",
     "ZeroOptimizer",
+    "get_ema_multi_avg_fn",
+    "get_swa_multi_avg_fn",
     "lr_scheduler",
     "swa_utils",
 ]
