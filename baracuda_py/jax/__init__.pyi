@@ -1111,6 +1111,7 @@ from baracuda_py import weight_norm_backward as weight_norm_backward
 # ops.optimizer
 from baracuda_py import adam_step as adam_step
 from baracuda_py import global_norm as global_norm
+from baracuda_py import inverse_root as inverse_root
 # ops.pooling
 from baracuda_py import adaptive_avg_pool1d as adaptive_avg_pool1d
 from baracuda_py import adaptive_avg_pool2d as adaptive_avg_pool2d

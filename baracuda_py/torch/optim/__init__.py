@@ -12,8 +12,10 @@ from .by_rule import ByRule
 from .eight_bits import Adam8bit, AdamW8bit, Lion8bit, SGD8bit
 from .estimates import CAME, Prodigy
 from .factored import Adafactor
+from .galore import GaLore
 from .matrices import Muon
 from .others import LAMB, LARS, Adan, Lion
+from .preconditioned import SOAP, Shampoo
 from .recent import AdamWScheduleFree, AdEMAMix, Sophia
 from .rules import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, NAdam, RAdam, RMSprop, Rprop
 from .second_order import LBFGS, SparseAdam
@@ -30,6 +32,7 @@ __all__ = [
     "LARS",
     "LBFGS",
     "SGD",
+    "SOAP",
     "AdEMAMix",
     "Adadelta",
     "Adafactor",
@@ -42,6 +45,7 @@ __all__ = [
     "Adamax",
     "Adan",
     "ByRule",
+    "GaLore",
     "Lion",
     "Lion8bit",
     "Muon",
@@ -52,6 +56,7 @@ __all__ = [
     "RMSprop",
     "Rprop",
     "SGD8bit",
+    "Shampoo",
     "Sophia",
     "SparseAdam",
     "ZeroOptimizer",

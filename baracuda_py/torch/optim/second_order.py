@@ -71,7 +71,13 @@ class LBFGS(torch.optim.LBFGS):  # type: ignore[misc]
             evaluations += more
             state["func_evals"] += more
             still = float((d * t).abs().max()) <= group["tolerance_change"]
-            if last or evaluations >= group["max_eval"] or done or still or abs(loss - before) < group["tolerance_change"]:
+            if (
+                last
+                or evaluations >= group["max_eval"]
+                or done
+                or still
+                or abs(loss - before) < group["tolerance_change"]
+            ):
                 break
         return first
 
@@ -132,7 +138,9 @@ class SparseAdam(torch.optim.SparseAdam):  # type: ignore[misc]
                 if p.grad is None:
                     continue
                 if not p.grad.is_sparse or p.is_complex():
-                    raise UnsupportedError("SparseAdam takes real parameters with sparse gradients; give others to Adam")
+                    raise UnsupportedError(
+                        "SparseAdam takes real parameters with sparse gradients; give others to Adam"
+                    )
                 state = self.state[p]
                 if not state:
                     zeros = torch.zeros_like(p, dtype=acc(p), memory_format=torch.preserve_format)
