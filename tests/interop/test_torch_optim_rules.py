@@ -174,7 +174,8 @@ def test_what_is_refused() -> None:
         optim.SGD([p], lr=0.1).step()
     wrongs: list[tuple[str, dict[str, Any]]] = [
         ("Lion", {"lr": -1.0}), ("Adan", {"betas": (0.9, 1.0, 0.9)}), ("LAMB", {"clip": 0.0}),
-        ("LARS", {"trust": -1.0}), ("Adam8bit", {"min_8bit_size": -1}), ("Muon", {"ns_steps": 100}), ("AdamW8bit", {"state_code": "int4"}),
+        ("LARS", {"trust": -1.0}), ("Adam8bit", {"min_8bit_size": -1}), ("Muon", {"ns_steps": 100}),
+        ("AdamW8bit", {"state_code": "int4"}),
     ]  # fmt: skip
     for name, wrong in wrongs:
         with pytest.raises(InvalidProblemError, match=next(iter(wrong))):

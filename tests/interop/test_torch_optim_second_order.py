@@ -74,7 +74,8 @@ def walked(made: Any, p: Any, steps: int) -> list[float]:
 
 
 WALKS: list[dict[str, Any]] = [
-    {"line_search_fn": "strong_wolfe", "max_iter": 8}, {"line_search_fn": "strong_wolfe", "history_size": 3, "max_iter": 4},
+    {"line_search_fn": "strong_wolfe", "max_iter": 8},
+    {"line_search_fn": "strong_wolfe", "history_size": 3, "max_iter": 4},
     {"lr": 1e-3, "max_iter": 5}, {"lr": 0.5, "line_search_fn": "strong_wolfe", "max_eval": 7},
     {"line_search_fn": "strong_wolfe", "tolerance_grad": 10.0, "max_iter": 9}, {"max_iter": 1, "lr": 1e-2},
 ]  # fmt: skip

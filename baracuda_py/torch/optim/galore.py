@@ -82,7 +82,7 @@ class GaLore(torch.optim.Optimizer):  # type: ignore[misc]
         if any(p in self.low for p in group["params"]):
             if any(p not in self.low for p in group["params"]) and group.get("weight_decay"):
                 raise InvalidProblemError(
-                    "weight_decay: a group with a rank has tensors that are no matrix above it; give them one of their own"
+                    "weight_decay: a group with a rank has tensors that are no matrix above it; give them another group"
                 )
             if "weight_decay" in theirs:
                 theirs["weight_decay"] = 0.0

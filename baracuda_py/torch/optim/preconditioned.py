@@ -145,10 +145,10 @@ class SOAP(_Preconditioned):
 
     Adam in the eigenvectors Q of Shampoo's matrices L ← β L + (1 − β) g gᵀ, β being shampoo_beta or betas[1]: moments
     of g turned by Q, the step turned back. The first step makes Q by `eigh` and moves nothing; every
-    precondition_frequency steps Q is the Q of a QR of L Q, columns by descending diagonals of Qᵀ L Q, and moments follow.
-    p ← p (1 − lr · weight_decay) − lr u, u = sqrt(1 − β2ᵗ) / (1 − β1ᵗ) · m / (sqrt(v) + eps) (correct_bias). Keywords
-    are those of the authors. Axes longer than max_precond_dim are left; vectors, too, unless precondition_1d: those take
-    Adam's step.
+    precondition_frequency steps Q is the Q of a QR of L Q, columns by descending diagonals of Qᵀ L Q, and moments
+    follow. p ← p (1 − lr · weight_decay) − lr u, u = sqrt(1 − β2ᵗ) / (1 − β1ᵗ) · m / (sqrt(v) + eps) (correct_bias).
+    Keywords are those of the authors. Axes longer than max_precond_dim are left; vectors, too, unless precondition_1d:
+    those take Adam's step.
     """
 
     states = {  # noqa: RUF012

@@ -19,7 +19,7 @@ _LEAST_CURVATURE = 1e-10
 
 
 class LBFGS(torch.optim.LBFGS):  # type: ignore[misc]
-    """torch.optim.LBFGS (Liu and Nocedal 1989), with its keywords, line search and state_dict; either loads the other's.
+    """torch.optim.LBFGS (Liu and Nocedal 1989), its keywords, line search and state_dict; either loads the other's.
 
     The direction is `bc.lbfgs_direction`, whose inner products stay on the device, where torch waits for each of two a
     pair; an iteration waits for the closure's loss and for what decides whether to go on. 16-bit parameters, complex
