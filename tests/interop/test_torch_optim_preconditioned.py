@@ -185,7 +185,7 @@ def test_galore_is_adamw_in_a_subspace(kind: str) -> None:
     )  # fmt: skip
     ours = walked(made, params)
     for i, x in enumerate(start):
-        right = kind == "right" or (kind == "std") == (x.shape[0] >= x.shape[1]) and kind != "left"
+        right = kind == "right" or ((kind == "std") == (x.shape[0] >= x.shape[1]) and kind != "left")
         m = v = 0.0
         for t in range(1, STEPS + 1):
             g = slope(x, i, t)

@@ -15,7 +15,6 @@ from .by_rule import ByRule
 from .others import Lion
 from .rules import SGD, Adam
 
-
 CODES = {"dynamic": ("signed", "unsigned"), "linear": ("linear", "unsigned_linear"), "fp8": ("fp8", "fp8")}
 """What `state_code` may be: the kinds of a state of either sign, and of one that is never below 0."""
 
