@@ -49,7 +49,7 @@ def adam(
     nesterov: bool = False,
 ) -> GradientTransformation:  # fmt: skip
     """optax.adam (Kingma and Ba 2015), of Nesterov's momentum optax.nadam (Dozat 2016)."""
-    numbers = {"b1": b1, "b2": b2, "eps": eps, "eps_root": eps_root}
+    numbers: dict[str, Any] = {"b1": b1, "b2": b2, "eps": eps, "eps_root": eps_root}
     return made(f"{_MOMENTS}; u = -lr * ({_direction(nesterov)})", ("m", "v"), learning_rate, **numbers)
 
 
@@ -58,7 +58,7 @@ def adamw(
     weight_decay: Any = 1e-4, *, nesterov: bool = False,
 ) -> GradientTransformation:  # fmt: skip
     """optax.adamw (Loshchilov and Hutter 2019), of Nesterov's momentum optax.nadamw."""
-    numbers = {"b1": b1, "b2": b2, "eps": eps, "eps_root": eps_root, "weight_decay": weight_decay}
+    numbers: dict[str, Any] = {"b1": b1, "b2": b2, "eps": eps, "eps_root": eps_root, "weight_decay": weight_decay}
     text = f"{_MOMENTS}; u = -lr * ({_direction(nesterov)} + weight_decay * p)"
     return made(text, ("m", "v"), learning_rate, **numbers)
 
@@ -114,7 +114,14 @@ def radam(
         "r = sqrt(maximum((rho - 4) * (rho - 2) * most / ((most - 4) * (most - 2) * rho), 0)); "
         "u = -lr * where(rho >= threshold, r * m_hat / (sqrt(v_ / (1 - b2 ** t) + eps_root) + eps), m_hat)"
     )
-    numbers = {"b1": b1, "b2": b2, "eps": eps, "eps_root": eps_root, "threshold": threshold, "most": most}
+    numbers: dict[str, Any] = {
+        "b1": b1,
+        "b2": b2,
+        "eps": eps,
+        "eps_root": eps_root,
+        "threshold": threshold,
+        "most": most,
+    }
     return made(text, ("m", "v"), learning_rate, **numbers)
 
 
@@ -149,7 +156,14 @@ def adan(
         "u = -lr * ((m_ / (1 - b1 ** t) + (1 - b2) * c_ / (1 - b2 ** t)) / (sqrt(v_ / (1 - b3 ** t) + eps_root) + eps)"
         " + weight_decay * p)"
     )
-    numbers = {"b1": b1, "b2": b2, "b3": b3, "eps": eps, "eps_root": eps_root, "weight_decay": weight_decay}
+    numbers: dict[str, Any] = {
+        "b1": b1,
+        "b2": b2,
+        "b3": b3,
+        "eps": eps,
+        "eps_root": eps_root,
+        "weight_decay": weight_decay,
+    }
     return made(text, ("m", "c", "v", "last"), learning_rate, **numbers)
 
 
@@ -163,7 +177,7 @@ def ademamix(
         "u = -lr * ((m_ / (1 - b1 ** t) + alpha * slow_) / (sqrt(v_ / (1 - b2 ** t) + eps_root) + eps)"
         " + weight_decay * p)"
     )
-    numbers = {"b1": b1, "b2": b2, "b3": b3, "alpha": alpha, "eps": eps, "eps_root": eps_root}
+    numbers: dict[str, Any] = {"b1": b1, "b2": b2, "b3": b3, "alpha": alpha, "eps": eps, "eps_root": eps_root}
     return made(text, ("m", "v", "slow"), learning_rate, weight_decay=weight_decay, **numbers)
 
 
@@ -190,7 +204,7 @@ def rprop(
         "s = g * last; size_ = where(s == 0, size, clamp(size * where(s > 0, grow, shrink), low, high)); "
         "last_ = where(s < 0, 0, size_ * sign(g)); u = where(s < 0, 0, -last)"
     )
-    numbers = {"grow": eta_plus, "shrink": eta_minus, "low": min_step_size, "high": max_step_size}
+    numbers: dict[str, Any] = {"grow": eta_plus, "shrink": eta_minus, "low": min_step_size, "high": max_step_size}
     return made(text, ("size", "last"), 0.0, {"size": learning_rate}, **numbers)
 
 
@@ -210,7 +224,7 @@ def lamb(
     weight_decay: Any = 0.0,
 ) -> GradientTransformation:  # fmt: skip
     """optax.lamb (You et al. 2020): Adam's direction of each array, as long as the array."""
-    numbers = {"b1": b1, "b2": b2, "eps": eps, "eps_root": eps_root, "weight_decay": weight_decay}
+    numbers: dict[str, Any] = {"b1": b1, "b2": b2, "eps": eps, "eps_root": eps_root, "weight_decay": weight_decay}
 
     def after(u: Any, p: Any, lr: Any) -> Any:
         return u * (-lr * _trust(p, u)).astype(u.dtype)
@@ -318,9 +332,11 @@ def rmsprop(
         spread = f"{spread} - square(mean_{fair})"
     below = f"sqrt({spread} + eps)" if eps_in_sqrt else f"(sqrt({spread}) + eps)"
     text = f"{text}; d = -lr * g / {below}"
+    numbers: dict[str, Any] = {"decay": decay, "eps": eps}
     if momentum is None:
-        text, numbers = f"{text}; u = d", {}
+        text = f"{text}; u = d"
     else:
-        text, numbers = f"{text}; m_ = beta * m + d; u = {'d + beta * m_' if nesterov else 'm_'}", {"beta": momentum}
+        text = f"{text}; m_ = beta * m + d; u = {'d + beta * m_' if nesterov else 'm_'}"
+        numbers["beta"] = momentum
         names.append("m")
-    return made(text, tuple(names), learning_rate, {"v": initial_scale}, decay=decay, eps=eps, **numbers)
+    return made(text, tuple(names), learning_rate, {"v": initial_scale}, **numbers)

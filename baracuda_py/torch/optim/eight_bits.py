@@ -28,6 +28,7 @@ class _EightBit(ByRule):
     signs: Mapping[str, bool] = {}
     """Whether a state has either sign, by its name in torch."""
     min_8bit_size: int
+    defaults: dict[str, Any]
 
     def _sized(self, least: Any) -> None:
         if isinstance(least, bool) or not isinstance(least, int) or least < 0:

@@ -47,7 +47,9 @@ class GaLore(torch.optim.Optimizer):  # type: ignore[misc]
             )
         if svd not in ("full", "lowrank"):
             raise InvalidProblemError(f"svd must be 'full' or 'lowrank', got {shown(svd)}")
-        self.svd, self.inner, self.low = svd, None, {}
+        self.svd = svd
+        self.inner: Any = None
+        self.low: dict[Any, Any] = {}
         own = {"rank": rank, "update_proj_gap": update_proj_gap, "scale": scale, "proj_type": proj_type}
         super().__init__(params, {**_OWN, **own})
         inner = []
