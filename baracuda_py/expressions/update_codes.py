@@ -45,7 +45,7 @@ def code_map(kind: str) -> np.ndarray:
     if kind in ("signed", "unsigned"):
         return dynamic_map(kind)
     if kind == "fp8":
-        values = np.asarray(decode(np.arange(256, dtype=np.uint8), _FP8), np.float32) * np.float32(1 / 448)
+        values: np.ndarray = np.asarray(decode(np.arange(256, dtype=np.uint8), _FP8), np.float32) * np.float32(1 / 448)
     else:
         steps = np.arange(256) if kind == "unsigned_linear" else np.array([*range(-127, 1), *range(128)])
         values = steps.astype(np.float32) * np.float32(1 / steps[-1])
