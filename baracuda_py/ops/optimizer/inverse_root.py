@@ -28,7 +28,8 @@ def inverse_root(
 
     a: [..., n, n] of float32 or float64, of which the lower triangle is read, positive semidefinite up to eps: an
     eigenvalue below 0 counts as eps, and eps = 0 makes a singular matrix infinite. order: 1 is the inverse, 4 what
-    Shampoo takes of each side of a matrix (Gupta, Koren and Singer 2018). Nothing waits for the device.
+    Shampoo takes of each side of a matrix (Gupta, Koren and Singer 2018). Nothing waits for the device. The
+    gradient is that of `eigh`: for symmetric changes, of distinct eigenvalues.
     """
     shape, kind = shape_of(a, "a"), read(a, "a").element
     if len(shape) < 2 or shape[-1] != shape[-2]:
