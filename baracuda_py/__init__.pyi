@@ -5170,6 +5170,10 @@ def foreach_norm(x: Arrays, *, stream: Any = None, preference: Any = None) -> li
     """The 2-norm of each array, 0-d in float32 (float64 of float64) (torch._foreach_norm). Two launches an array."""
 def global_norm(tensors: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., max_norm: Scalar = 1.0, return_clip_factor: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """norm = sqrt(Σ over all tensors of x²); clip_factor = min(1, max_norm / (norm + 1e-6))."""
+def inverse_root(a: Array, order: int = 2, *, eps: float = 0.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a^(-1 / order) of symmetric matrices, v diag(max(w, eps)^(-1 / order)) vᵀ with a = v diag(w) vᵀ."""
+def lbfgs_direction(grad: Array, steps: Sequence[Array], changes: Sequence[Array], *, rho: Sequence[Array] | None = None, gamma: Any = None, out: Any = None, stream: Any = None, preference: Any = None) -> Array:
+    """-H g, the direction of L-BFGS (Liu and Nocedal 1989; two loops: Nocedal and Wright 2006, algorithm 7.4)."""
 def orthogonalize(x: Array, steps: int = 5, coefficients: Any = ..., *, element: Any = 'bfloat16', eps: float = 1e-07, stream: Any = None, preference: Any = None) -> Array:
     """U Vᵀ of x = U Σ Vᵀ, nearly: the step of Muon (Jordan et al. 2024), for matrices [*batch, m, n] at once."""
 def unscale_(grads: Arrays, scale: Any, *, stream: Any = None, preference: Any = None) -> Array:

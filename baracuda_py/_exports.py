@@ -2265,6 +2265,8 @@ _BY_FAMILY = {
     "foreach_mul": "ops.optimizer.foreach",
     "foreach_norm": "ops.optimizer.foreach",
     "global_norm": "ops.optimizer.global_norm",
+    "inverse_root": "ops.optimizer.inverse_root",
+    "lbfgs_direction": "ops.optimizer.lbfgs_direction",
     "orthogonalize": "ops.optimizer.orthogonalize",
     "unscale_": "ops.optimizer.foreach",
     # ops.points

@@ -23,12 +23,12 @@ from ..interop.packages import package_name
 from .calls import Call, by_names
 from .formula import Formula
 from .shape import ARRAY, REAL, Roles
+from .update_codes import KINDS
 from .update_plan import UpdatePlan, scale_name, update_plan_of
 from .update_rules import RULES, rule_text
 from .update_shape import SCALE, UpdateShape, compensated, scaled, update_formula
 
 _OPTIONS = (SCALE, "found_inf", "seed", "offset", "stream", "preference")
-KINDS = ("signed", "unsigned")
 
 
 @exported
@@ -59,7 +59,8 @@ def optimizer(
     then take `seed` and `offset`, integers or 0-d arrays, another offset for every step.
     compensation: {"p": "c"}: 16-bit floats p are kept as p + c by a list c of what was rounded off (Kahan 1965).
     states8bit: {"m": "signed", "v": "unsigned"}: lists of uint8 codes with a list of scales beside each, `m_scale`, of
-    one float32 for 256 elements (Dettmers et al. 2022, the dynamic map); states begin as zeros of both.
+    one float32 for 256 elements; states begin as zeros of both. "signed" and "unsigned" are the dynamic map of Dettmers
+    et al. 2022, "linear" and "unsigned_linear" equal steps (both as bitsandbytes has them), "fp8" float8_e4m3fn.
     """
     if isinstance(rule, str) and rule.isidentifier() and rule not in RULES:
         close = near(rule, tuple(RULES))
@@ -92,7 +93,9 @@ class UpdateRule(Call):
                 raise InvalidProblemError(f"{what} names {shown(name)}; what is assigned is {', '.join(self.written)}")
         for name, kind in states8bit:
             if name not in formula.inputs or kind not in KINDS:
-                raise InvalidProblemError(f"states8bit names a list and signed or unsigned, got {name}={shown(kind)}")
+                raise InvalidProblemError(
+                    f"states8bit names a list and one of {', '.join(KINDS)}, got {name}={shown(kind)}"
+                )
         if len({stochastic, *(n for n, _ in (*compensation, *states8bit))} - {""}) < bool(stochastic) + len(
             compensation
         ) + len(states8bit):

@@ -11,7 +11,11 @@ from .cpp import functor, headers, value_type
 from .program import result_of
 from .update_shape import UpdateShape
 
-_TABLE = {"signed": "both_signs", "unsigned": "no_sign"}
+_TABLE = {
+    "signed": "tables.both_signs", "unsigned": "tables.no_sign", "linear": "LinearCodes<true>{}",
+    "unsigned_linear": "LinearCodes<false>{}", "fp8": "Fp8Codes{}",
+}  # fmt: skip
+_PLAIN = '#include "optimizer/codes_plain.cuh"\n'
 
 
 def width(elements: tuple[ElementKind, ...], coded: bool) -> int:
@@ -52,7 +56,7 @@ def update_text(shape: UpdateShape, elements: tuple[ElementKind, ...], compute: 
             fields.append(f"float q{i};")
             reads.append(f"in.q{i} = FULL || left > 0 ? place.q{i}[at / code_block] : 0.0f;")
             decoded.append(
-                f"const Vec<{acc}, V> x{n} = decoded(tables.{_TABLE[shape.codes[name]]}, in.a{i}.value(), in.q{i});"
+                f"const Vec<{acc}, V> x{n} = decoded({_TABLE[shape.codes[name]]}, in.a{i}.value(), in.q{i});"
             )
         else:
             decoded.append(f"const Vec<{acc}, V> x{n} = cast_vec<{acc}>(in.a{i}.value());")
@@ -60,8 +64,7 @@ def update_text(shape: UpdateShape, elements: tuple[ElementKind, ...], compute: 
         i, kind = place[name], elements[place[name]].ctype
         value = f"cast_vec<{kind}>(y{j})"
         if name in shape.codes:
-            table = f"tables.{_TABLE[shape.codes[name]]}"
-            value = f"encoded<FULL>({table}, y{j}, place.q{i} + at / code_block, left)"
+            value = f"encoded<FULL>({_TABLE[shape.codes[name]]}, y{j}, place.q{i} + at / code_block, left)"
         elif name == shape.stochastic:
             value = f"at_random<{kind}>(cast_vec<{acc}>(y{j}), drawing.seed, drawing.offset, drawing.number + at)"
         stores.append(f"put<FULL>(place.a{i} + at, {value}, left, wide);")
@@ -74,7 +77,8 @@ def update_text(shape: UpdateShape, elements: tuple[ElementKind, ...], compute: 
     coded = bool(kept)
     together = width(tuple(elements[place[n]] for n in shape.whole), coded)
     pointers = ", ".join(f"p.a{i}[t]" for i, n in enumerate(shape.lists) if n in shape.whole)
-    return f"""{headers(program)}namespace baracuda {{
+    more = _PLAIN if kept - {"signed", "unsigned"} else ""
+    return f"""{headers(program)}{more}namespace baracuda {{
 {functor("Formula", program)}
 struct Lists {{
   using Rule = Formula;

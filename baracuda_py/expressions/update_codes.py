@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from ..core.element import HALVES, ElementKind
+from ..core.element import HALVES, ElementKind, cast, decode
 from ..core.memo import memo
 from .update_shape import BLOCK
 
 _DECADES = 7
+_FP8 = ElementKind.FP8E4M3
+KINDS = ("signed", "unsigned", "linear", "unsigned_linear", "fp8")
+"""What a code of 8 bits may be: of the dynamic map with a sign or without, of equal steps, of float8_e4m3fn."""
 
 
 @memo()
@@ -32,9 +35,27 @@ def dynamic_map(kind: str) -> np.ndarray:
     return values
 
 
+@memo()
+def code_map(kind: str) -> np.ndarray:
+    """The 256 values of codes, float32.
+
+    "linear" (bitsandbytes' create_linear_map): -1, -126/127, … 0, 0, … 126/127, 1; "unsigned_linear": 0, 1/255, … 1;
+    "fp8": those of float8_e4m3fn over 448, of which two are NaN. Others are those of `dynamic_map`.
+    """
+    if kind in ("signed", "unsigned"):
+        return dynamic_map(kind)
+    if kind == "fp8":
+        values: np.ndarray = np.asarray(decode(np.arange(256, dtype=np.uint8), _FP8), np.float32) * np.float32(1 / 448)
+    else:
+        steps = np.arange(256) if kind == "unsigned_linear" else np.array([*range(-127, 1), *range(128)])
+        values = steps.astype(np.float32) * np.float32(1 / steps[-1])
+    values.flags.writeable = False
+    return values
+
+
 def decoded(kind: str, codes: Any, scales: Any) -> Any:
     """The values of codes, in the dtype of the scales."""
-    flat = dynamic_map(kind)[codes.reshape(-1)].astype(scales.dtype)
+    flat = code_map(kind)[codes.reshape(-1)].astype(scales.dtype)
     with np.errstate(invalid="ignore"):
         return (flat * np.repeat(scales, BLOCK)[: flat.size]).reshape(codes.shape)
 
@@ -42,6 +63,7 @@ def decoded(kind: str, codes: Any, scales: Any) -> Any:
 def encoded(kind: str, values: Any) -> tuple[Any, Any]:
     """(codes, scales): of each block of 256 elements the largest magnitude, and each element's nearest code.
 
+    Of two as near it is the lower one, of a linear map that of the even step, of fp8 the even one.
     Beside NaN or an infinity the scale is not finite, and what is decoded then is NaN.
     """
     flat = np.ascontiguousarray(values).reshape(-1)
@@ -53,11 +75,24 @@ def encoded(kind: str, values: Any) -> tuple[Any, Any]:
     with np.errstate(all="ignore"):
         inverse = np.where(scales > 0, 1 / scales, 0)
         shares = (rows * inverse[:, None]).reshape(-1)[: flat.size]
+    if kind not in ("signed", "unsigned"):
+        return _plain(kind, shares).reshape(values.shape), scales
     table = dynamic_map(kind)
     middles = np.float32(0.5) * (table[:-1] + table[1:])
     codes = np.searchsorted(middles, shares, side="left")
     codes[np.isnan(shares)] = 127 if kind == "signed" else 0
     return codes.astype(np.uint8).reshape(values.shape), scales
+
+
+def _plain(kind: str, shares: Any) -> Any:
+    """Codes of shares of a block's largest magnitude, of maps that are no table; NaN is the code of 1, or fp8's NaN."""
+    if kind == "fp8":
+        codes = np.asarray(cast(shares * shares.dtype.type(448), _FP8, saturate=True)).view(np.uint8)
+        return np.where(np.isnan(shares), np.uint8(0x7F), codes)
+    signed = kind == "linear"
+    within = np.fmax(np.fmin(shares, 1), -1 if signed else 0)
+    steps = np.rint(within.astype(np.float64) * (127 if signed else 255)).astype(np.int64)
+    return (steps + 127 + (within > 0) if signed else steps).astype(np.uint8)
 
 
 def rounded_at_random(values: Any, kind: ElementKind, words: Any) -> Any:

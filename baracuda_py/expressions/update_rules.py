@@ -95,6 +95,12 @@ RULES: Mapping[str, Rule] = {
         "Loshchilov, Hutter 2019", lambda amsgrad: _adam(True, amsgrad), {"amsgrad": False},
         {**_ADAM, "weight_decay": 0.01},
     ),
+    "sparse_adam": Rule(
+        "Kingma, Ba 2015, of the rows that a gradient has; eps stands beside the root without a correction",
+        _always(_STEP, _FIRST.replace("_g", "g"), _SECOND.replace("_g", "g"),
+                "p = fma(-lr * sqrt(1 - b2 ** _t) / (1 - b1 ** _t), m / (sqrt(v) + eps), p)"), {},
+        {"lr": 1e-3, "b1": 0.9, "b2": 0.999, "eps": 1e-8},
+    ),
     "adamax": Rule(
         "Kingma, Ba 2015", _always(_STEP, _L2, _FIRST, "u = maximum(b2 * u, abs(_g) + eps)", _RATE,
                                    "p = p - _rate * (m / u)"), {}, {**_ADAM, "lr": 2e-3},

@@ -90,7 +90,7 @@ def compensated(formula: Formula, pairs: Mapping[str, tuple[str, ElementKind]]) 
 class UpdateShape:
     """A formula whose inputs are what `roles` says; `stochastic` is rounded at random, `coded` lists are 8-bit codes.
 
-    coded: (name, kind) of each, kind "signed" or "unsigned". singles: the lists of 0-d arrays, one number a tensor.
+    coded: (name, kind) of each, a kind of `update_codes.KINDS`. singles: the lists of 0-d arrays, one number a tensor.
     """
 
     formula: Formula

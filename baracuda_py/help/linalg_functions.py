@@ -23,6 +23,7 @@ LINALG_FUNCTIONS: dict[str, str] = {
     "bicgstab": f"{_SPD}x, info = bc.bicgstab(lambda v: v @ a.T, np.ones((3, 4)))",
     "gmres": f"{_SPD}x, info = bc.gmres(a, np.ones(4), restart=4)",
     "lobpcg": f"{_TALL}w, v = bc.lobpcg(a @ a.T, k=2, largest=True, seed=0)",
+    "inverse_root": f"{_SPD}y = bc.inverse_root(a, 4)",
     "sqrtm": f"{_SPD}y = bc.sqrtm(a)",
     "logm": f"{_SPD}y = bc.logm(a)",
     "solve_sylvester": f"{_SPD}x = bc.solve_sylvester(a, np.eye(3), np.ones((4, 3)))",

@@ -15,7 +15,7 @@ import baracuda_py as bc
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.errors import BaracudaError, InvalidProblemError
 from baracuda_py.expressions.errors import ExpressionError
-from baracuda_py.expressions.update_codes import decoded, dynamic_map, encoded
+from baracuda_py.expressions.update_codes import code_map, decoded, dynamic_map, encoded
 from baracuda_py.expressions.update_plan import CHUNK, capacity_of
 
 BF16 = ml_dtypes.bfloat16
@@ -179,6 +179,31 @@ def test_the_map_of_codes(kind: str) -> None:
     assert encoded(kind, np.zeros((0,)))[0].shape == (0,) and not encoded(kind, np.zeros(3))[1].any()
     bitsandbytes = {"signed": (0.0055, -0.9929688), "unsigned": (0.00325, 0.0)}  # values of its own map
     assert np.min(np.abs(table - bitsandbytes[kind][0])) < 2e-3 and abs(table[0] - bitsandbytes[kind][1]) < 1e-6
+
+
+@pytest.mark.parametrize("kind", ["linear", "unsigned_linear", "fp8"])
+def test_codes_without_a_table(kind: str) -> None:
+    """Each element has the nearest value of its map; 1 and 0 are values, and codes of values are themselves."""
+    table = code_map(kind)
+    known = table[np.isfinite(table)]
+    assert table.size == 256 and known.max() == 1 and 0 in known and (known.min() == -1) == (kind != "unsigned_linear")
+    x = lists([(300, 3)], np.float32)[0]
+    x = np.abs(x) if kind == "unsigned_linear" else x
+    codes, scales = encoded(kind, x)
+    share = x.reshape(-1) / np.repeat(scales, 256)[: x.size]
+    nearest = np.abs(share[:, None] - known).min(1)
+    got = (decoded(kind, codes, scales) - x).reshape(-1) / np.repeat(scales, 256)[: x.size]
+    np.testing.assert_allclose(np.abs(got), nearest, atol=1e-6)
+    again, _ = encoded(kind, np.concatenate([[np.float32(1)], known[:255]]))
+    np.testing.assert_array_equal(table[again[1:]], known[:255])
+    assert encoded(kind, np.zeros((0,)))[0].shape == (0,) and not encoded(kind, np.zeros(3))[1].any()
+
+
+def test_the_linear_map_is_that_of_bitsandbytes() -> None:
+    """create_linear_map(signed=True): 255 steps, and 0 twice in the middle."""
+    steps = np.linspace(-1, 1, 255)
+    np.testing.assert_allclose(code_map("linear"), [*steps[:127], 0, *steps[127:]], atol=1e-7)
+    np.testing.assert_allclose(code_map("unsigned_linear"), np.linspace(0, 1, 256), atol=1e-7)
 
 
 def test_codes_have_lists_of_scales() -> None:

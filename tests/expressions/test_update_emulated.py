@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bc
-from baracuda_py.expressions.update_codes import dynamic_map, encoded
+from baracuda_py.expressions.update_codes import KINDS, code_map, encoded
 from baracuda_py.expressions.update_plan import CHUNK, CODED_CHUNK, capacity_of, update_plan_of
 from baracuda_py.expressions.update_shape import UpdateShape
 from baracuda_py.testing import emulated_device
@@ -144,10 +144,10 @@ def test_whole_chunks_draw_as_short_ones_do(coded: bool) -> None:
             np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("kind", ["signed", "unsigned"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_codes_are_those_of_numpy(kind: str) -> None:
     """At and beside every place where codes change, over all exponents, in whole chunks and in tails."""
-    table = dynamic_map(kind)
+    table = np.unique(code_map(kind)[np.isfinite(code_map(kind))])
     middles = np.float32(0.5) * (table[:-1] + table[1:])
     rng = np.random.default_rng(0)
     special = np.array([0.0, -0.0, 1e-45, -1e-45, 1e-38, 1.0, -1.0, np.nextafter(np.float32(1), np.float32(0))])
@@ -163,12 +163,12 @@ def test_codes_are_those_of_numpy(kind: str) -> None:
     given["m_scale"] = [np.zeros(-(-x.size // 256), np.float32) for x in given["g"]]
     on_emulator(bc.optimizer("m = g + 0 * m", states8bit={"m": kind}), given)
     for x, codes, scales in zip(given["g"], given["m"], given["m_scale"], strict=True):
-        want, _ = encoded(kind, x)
+        want, _ = encoded(kind, x + 0)  # g + 0 * m has no -0
         np.testing.assert_array_equal(codes, want)
         np.testing.assert_array_equal(scales, 1)
 
 
-@pytest.mark.parametrize("kind", ["signed", "unsigned"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_codes_beside_what_is_not_finite(kind: str) -> None:
     """A block's scale is NaN or infinite, what is decoded then is not finite; the next block knows nothing of it."""
     g = np.ones(768, np.float32)

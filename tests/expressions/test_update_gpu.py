@@ -9,7 +9,7 @@ import pytest
 
 import baracuda_py as bc
 from baracuda_py import InvalidProblemError
-from baracuda_py.expressions.update_codes import dynamic_map, encoded
+from baracuda_py.expressions.update_codes import KINDS, code_map, encoded
 
 pytestmark = pytest.mark.gpu
 GPT2 = (
@@ -173,12 +173,12 @@ def test_torch(name: str) -> None:
     torch.testing.assert_close(walked(optim, "cuda"), want, **loose)
 
 
-@pytest.mark.parametrize("kind", ["signed", "unsigned"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_codes_are_those_of_numpy(kind: str) -> None:
     """At and beside every place where codes change, in whole chunks."""
     import cupy as cp
 
-    table = dynamic_map(kind)
+    table = np.unique(code_map(kind)[np.isfinite(code_map(kind))])
     middles = np.float32(0.5) * (table[:-1] + table[1:])
     values = np.concatenate([middles, np.nextafter(middles, -np.inf), np.nextafter(middles, np.inf), table])
     values = np.concatenate([values, -values, 2.0 ** np.linspace(-40, 0, 3000)]).astype(np.float32)
@@ -186,7 +186,7 @@ def test_codes_are_those_of_numpy(kind: str) -> None:
     blocks[:, 1:] = np.resize(values, (1024, 255))
     codes, scales = cp.zeros(blocks.shape, np.uint8), cp.zeros(1024, np.float32)
     bc.optimizer("m = g + 0 * m", states8bit={"m": kind})(g=[cp.asarray(blocks)], m=[codes], m_scale=[scales])
-    np.testing.assert_array_equal(cp.asnumpy(codes), encoded(kind, blocks)[0])
+    np.testing.assert_array_equal(cp.asnumpy(codes), encoded(kind, blocks + 0)[0])  # no -0
     np.testing.assert_array_equal(cp.asnumpy(scales), 1)
 
 

@@ -174,6 +174,7 @@ _LISTS: dict[str, Callable[[], list[Call]]] = {
     "foreach_lerp": lambda: [([_list(0), _list(1), 0.25], {})],
     "foreach_mul": lambda: [([_list(0), _list(1)], {})],
     "foreach_norm": lambda: [([_list(0)], {})],
+    "lbfgs_direction": lambda: [([_x(6), [_x(6, seed=1)], [_x(6, seed=1)]], {}), ([_x(6), [], []], {"gamma": 0.5})],
     "optimizer_rules": _of(),
     "orthogonalize": lambda: [([_X], {}), ([_x(2, 5, 3), 8, "polar_express"], {"element": None})],
     "unscale_": lambda: [([_list(0), 2.0], {})],

@@ -51,6 +51,7 @@ LINALG_FUNCTIONS: dict[str, Callable[[], Call]] = {
     "gmres": lambda: ([_dominant(), _made(2, 4)], {"restart": 4, "maxiter": 3, "tol": 1e-12}),
     "lobpcg": lambda: ([_definite(9), 2], {"niter": 40, "tol": 0.0, "seed": 5}),
     "sqrtm": lambda: ([_definite()], {}),
+    "inverse_root": lambda: ([_definite(), 4], {}),
     "logm": lambda: ([_definite()], {}),
     "solve_sylvester": lambda: ([_definite(), _definite(3), _made(4, 3)], {}),
     "hessenberg": lambda: ([_made(4, 4)], {}),

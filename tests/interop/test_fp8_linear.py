@@ -138,3 +138,47 @@ def test_gradients_that_nobody_wants_are_not_made(wanted: tuple[int, ...], monke
     for i, one in zip(wanted, gradients(wanted), strict=True):
         assert torch.equal(one, every[i])
     assert len(products) == 1 + (0 in wanted) + (1 in wanted)
+
+
+@pytest.mark.parametrize("recipe", ["tensor", "rows", "blocks"])
+@pytest.mark.parametrize("shape", [(5, 32), (2, 3, 160), (0, 16)])
+def test_codes_that_are_kept_give_the_same_bits(recipe: str, shape: tuple[int, ...]) -> None:
+    """And x is not among what autograd holds, when they are."""
+    layer = bcn.Fp8Linear(shape[-1], 144, recipe=recipe, always=True).bfloat16()
+    x, way, found = drawn(*shape), drawn(*shape[:-1], 144), []
+    for kept in (True, False):
+        layer.keep_codes, held = kept, []
+        leaf = x.clone().requires_grad_()
+        inner = leaf * 1.0
+
+        def hold(one: object, held: list[object] = held) -> object:
+            held.append(one)
+            return one
+
+        with torch.autograd.graph.saved_tensors_hooks(hold, lambda one: one):
+            y = layer(inner)
+        of_x = [one for one in held if one.data_ptr() == inner.data_ptr() and one.numel()]
+        assert len(of_x) == (not kept and x.numel() > 0)
+        found.append((y, *torch.autograd.grad((y * way).sum(), (leaf, layer.weight, layer.bias))))
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_codes_are_made_where_they_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not of frozen weights, without gradients, or where one asks for none; refusals are those of the function."""
+    layer, x, made = bcn.Fp8Linear(32, 16, always=True).bfloat16(), drawn(4, 32), []
+    module = __import__("sys").modules[bcn.Fp8Linear.__module__]
+    plain = module.codes_of
+    monkeypatch.setattr(module, "codes_of", lambda *a, **k: made.append(1) or plain(*a, **k))
+    with torch.no_grad():
+        wanted = layer(x)
+    assert not made and torch.equal(layer(x), wanted) and len(made) == 1
+    layer.weight.requires_grad_(False)
+    layer(x.requires_grad_()).float().sum().backward()
+    assert len(made) == 1 and x.grad is not None
+    model = torch.nn.Sequential(torch.nn.Linear(32, 16).bfloat16())
+    bcn.convert_to_fp8(model, always=True, keep_codes=False)
+    model(x)
+    assert len(made) == 1
+    with pytest.raises(InvalidProblemError, match="weight"):
+        bcn.Fp8Linear(32, 16, always=True).bfloat16()(drawn(4, 16))

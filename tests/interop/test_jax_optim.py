@@ -17,7 +17,7 @@ from baracuda_py.jax import optim  # noqa: E402
 
 
 def walked(transformation: Any, dtype: Any = jnp.float32, steps: int = 4) -> Any:
-    params = {"a": jnp.ones((3, 4), dtype), "b": [jnp.arange(5.0, dtype=dtype), jnp.zeros((), dtype)]}
+    params = {"a": jnp.ones((3, 4), dtype), "b": [jnp.arange(5.0, dtype=dtype)]}
     state, update = transformation.init(params), jax.jit(transformation.update)
     rng = np.random.default_rng(0)
     for _ in range(steps):
@@ -32,7 +32,14 @@ def walked(transformation: Any, dtype: Any = jnp.float32, steps: int = 4) -> Any
     [
         ("sgd", {}), ("sgd", {"momentum": 0.9}), ("sgd", {"momentum": 0.9, "nesterov": True}), ("adam", {"b1": 0.8}),
         ("adam", {"eps_root": 1e-4}), ("adamw", {"weight_decay": 0.1}), ("lion", {"weight_decay": 0.1}),
-        ("adagrad", {}), ("rmsprop", {"decay": 0.8}),
+        ("adagrad", {}), ("rmsprop", {"decay": 0.8}), ("rmsprop", {"centered": True, "momentum": 0.8}),
+        ("rmsprop", {"eps_in_sqrt": False, "momentum": 0.8, "nesterov": True, "bias_correction": True}),
+        ("adam", {"nesterov": True}), ("nadam", {}), ("nadamw", {"weight_decay": 0.1}), ("amsgrad", {"b2": 0.5}),
+        ("adamax", {}), ("adamaxw", {"weight_decay": 0.1}), ("radam", {"b2": 0.9}),
+        ("radam", {"threshold": 4.5, "b2": 0.8}), ("adabelief", {"eps_root": 1e-6}), ("yogi", {}),
+        ("adan", {"weight_decay": 0.1}), ("adadelta", {"weight_decay": 0.1}),
+        ("rprop", {}), ("sign_sgd", {}), ("lamb", {"weight_decay": 0.1}),
+        ("lars", {"weight_decay": 0.1, "nesterov": True}), ("lars", {"trust_coefficient": 0.1}),
     ],
     ids=str,
 )  # fmt: skip
@@ -42,6 +49,25 @@ def test_steps_are_those_of_optax(name: str, given: dict[str, Any]) -> None:
     )
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=5e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [("ademamix", {"weight_decay": 0.1}), ("ademamix", {"alpha": optax.linear_schedule(0.0, 5.0, 3), "b3": 0.9}),
+     ("muon", {"weight_decay": 0.1}), ("muon", {"nesterov": False, "adam_weight_decay": 0.1})],
+    ids=["ademamix", "schedules", "muon", "plain"],
+)  # fmt: skip
+def test_steps_are_those_of_optax_contrib(name: str, given: dict[str, Any]) -> None:
+    ours, theirs = (walked(getattr(m, name)(0.1, **given)) for m in (optim, optax.contrib))
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(a, b, rtol=3e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("debias", [True, False])
+def test_means_of_updates(debias: bool) -> None:
+    ours, theirs = (walked(m.ema(0.9, debias)) for m in (optim, optax))
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
 def test_schedules_and_rates_that_are_arrays() -> None:
@@ -65,3 +91,6 @@ def test_what_is_refused() -> None:
     params = {"w": jnp.ones(3)}
     with pytest.raises(InvalidProblemError, match="params must be given"):
         made.update(params, made.init(params))
+    for other in (optim.lamb(0.1), optim.muon(0.1)):
+        with pytest.raises(InvalidProblemError, match="params must be given"):
+            other.update(params, other.init(params))

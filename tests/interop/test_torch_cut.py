@@ -24,7 +24,7 @@ from baracuda_py.core.args import scalars_of  # noqa: E402
 NAMES = [n for n in EXPORTS if not isinstance(f := getattr(bc, n), type) and callable(f) and hasattr(f, "plan")]
 FLOATS = (ElementKind.F32, ElementKind.F64, ElementKind.F16, ElementKind.BF16, ElementKind.C64, *ElementKind)
 # Of one triangle, with gradients for changes that are Hermitian.
-HERMITIAN = ("cholesky_ex", "cholesky", "cho_factor", "eigh", "eigvalsh", "cg", "lobpcg")
+HERMITIAN = ("cholesky_ex", "cholesky", "cho_factor", "eigh", "eigvalsh", "cg", "lobpcg", "inverse_root")
 APART = {  # operands whose values are not in the result, or not in each of several
     "astype": [1], "fractional_max_pool2d": [1], "fractional_max_pool2d_with_indices": [1],
     "fractional_max_pool3d": [1], "fractional_max_pool3d_with_indices": [1],

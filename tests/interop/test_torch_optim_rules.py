@@ -175,6 +175,7 @@ def test_what_is_refused() -> None:
     wrongs: list[tuple[str, dict[str, Any]]] = [
         ("Lion", {"lr": -1.0}), ("Adan", {"betas": (0.9, 1.0, 0.9)}), ("LAMB", {"clip": 0.0}),
         ("LARS", {"trust": -1.0}), ("Adam8bit", {"min_8bit_size": -1}), ("Muon", {"ns_steps": 100}),
+        ("AdamW8bit", {"state_code": "int4"}),
     ]  # fmt: skip
     for name, wrong in wrongs:
         with pytest.raises(InvalidProblemError, match=next(iter(wrong))):
@@ -256,6 +257,10 @@ def test_muon_is_that_of_torch(given: dict[str, Any]) -> None:
     [
         ("AdamW8bit", "AdamW", {"lr": 1e-3}, 0.03), ("Adam8bit", "Adam", {"lr": 1e-3}, 0.03),
         ("Lion8bit", "Lion", {"lr": 1e-3}, 0.03), ("SGD8bit", "SGD", {"lr": 1e-2, "momentum": 0.9}, 3e-3),
+        ("AdamW8bit", "AdamW", {"lr": 1e-3, "state_code": "fp8"}, 0.04),
+        ("AdamW8bit", "AdamW", {"lr": 1e-3, "state_code": "linear"}, 0.1),
+        ("SGD8bit", "SGD", {"lr": 1e-2, "momentum": 0.9, "state_code": "linear"}, 3e-2),
+        ("Lion8bit", "Lion", {"lr": 1e-3, "state_code": "fp8"}, 0.04),
     ],
 )  # fmt: skip
 def test_states_of_8_bits_drift_little_in_a_thousand_steps(
@@ -263,7 +268,9 @@ def test_states_of_8_bits_drift_little_in_a_thousand_steps(
 ) -> None:
     """A noisy quadratic: parameters move by 1; the mean distance of the two walks is a few hundredths of that."""
     found = []
-    for one, more in ((name, {"min_8bit_size": 1}), (plain, {})):
+    code = {name: given[name] for name in given if name == "state_code"}
+    given = {name: value for name, value in given.items() if name not in code}
+    for one, more in ((name, {"min_8bit_size": 1, **code}), (plain, {})):
         generator = torch.Generator().manual_seed(0)
         target = torch.randn(20, 16, generator=generator).sign()
         p = torch.nn.Parameter(torch.zeros(20, 16))

@@ -12,6 +12,7 @@ from ...core import (
     Args, Array, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative, Step, Variant, operand, output,
 )  # fmt: skip
 from ...calls.functional import functional
+from ...core.element import unrounded
 from ...core.variant import aligned
 from ...schedules.geometry import strides_of
 from ...schedules.norms import _wide, affine_elements
@@ -41,13 +42,19 @@ class GatedRMSNormBackwardArgs(Args):
 
 
 def reference(
-    desc: GatedRMSNormDescriptor, *, dy: Any, x: Any, z: Any, weight: Any, wanted: set[str]
+    desc: GatedRMSNormDescriptor, *, dy: Any, x: Any, z: Any, weight: Any, wanted: set[str], store: Any = unrounded
 ) -> Mapping[str, Any]:
-    """NumPy in the dtype dy comes in: with g the slope of n · weight, da = rstd (g w - n mean(g w n))."""
+    """NumPy in the dtype dy comes in: with g the slope of n · weight, da = rstd (g w - n mean(g w n)).
+
+    Over few columns the two terms of da nearly cancel (over one they leave eps / (a² + eps) of g w), so that a rounding
+    of n is a large part of it. Where n is kept in the element, it passes through `store`.
+    """
     with np.errstate(all="ignore"):
         s = sigmoid(z)
         silu, bend = z * s, s * (1 + z * (1 - s))
         row = Gated.of(desc, x, z)
+        if desc.element is desc.acc:
+            row.n = store(row.n)
         g = dy * silu if desc.norm_before_gate else dy
         slope = g if weight is None else g * weight
         count = x.dtype.type(max(desc.cols, 1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from ...calls.composed import composed
@@ -72,16 +72,10 @@ def _back(
     options = {"preference": preference}
     held, grad = E.of(to_element), RECIPES[recipe][2] if grad_element is None else E.of(grad_element)
     found = read(x, "x")
-    shape, element, (first, second) = found.shape, found.element, _SCOPES[recipe]
+    shape, element, second = found.shape, found.element, _SCOPES[recipe][1]
     slope = _matrix(dy, shape_of(dy, "dy"))
     upright, turned = "x" in wanted, "weight" in wanted
-    codes = iter(
-        dynamic_quantize_transpose(
-            slope, scope=first, scope_t=first, to_element=grad, return_y=upright, return_scales=upright,
-            return_yt=turned, return_scales_t=turned, **options,
-        )
-        if upright or turned else ()
-    )  # fmt: skip
+    codes = _slopes(slope, recipe, grad, upright, turned, options)
     second_operand = {"scope_t": second, "to_element": held, "return_y": False, "return_scales": False, **options}
     dx = dw = None
     if upright:
@@ -93,6 +87,18 @@ def _back(
         dw = _product((next(codes), next(codes)), rows, element, (grad, held), options)
     dbias = sum_of(slope, axis=0, **options) if bias is not None and "bias" in wanted else None
     return dx, dw, dbias
+
+
+def _slopes(slope: Any, recipe: str, grad: ElementKind, upright: bool, turned: bool, options: Any) -> Iterator[Any]:
+    """Codes and scales of dy, for dx, and of dyᵀ, for dW, those that are wanted."""
+    first = _SCOPES[recipe][0]
+    return iter(
+        dynamic_quantize_transpose(
+            slope, scope=first, scope_t=first, to_element=grad, return_y=upright, return_scales=upright,
+            return_yt=turned, return_scales_t=turned, **options,
+        )
+        if upright or turned else ()
+    )  # fmt: skip
 
 
 @composed(_back, "x", "weight", "bias")
@@ -127,3 +133,53 @@ def fp8_linear(
     made = _quantized(weight, block_shape=second, to_element=held, **options)
     y = _product((codes, scales), made, element, (held, held), options, bias, flat)
     return out if out is not None else y if len(shape) == 2 else reshape(y, to)
+
+
+def codes_of(x: Any, weight: Any, *, recipe: str, **options: Any) -> dict[str, Any]:
+    """Codes and scales of x [m, k] and of the weight as products read them, and of both turned, for the gradients'.
+
+    One launch, after that of the ranges, makes an operand and its transpose; 16-bit x need not be kept beside them.
+    """
+    first, second = _SCOPES[recipe]
+    made = (
+        dynamic_quantize_transpose(one, scope=scope, scope_t=second, to_element=E.FP8E4M3, **options)
+        for one, scope in ((x, first), (weight, second))
+    )  # fmt: skip
+    names = (f"{name}_{part}" for name in "xw" for part in ("codes", "scales", "turned", "turned_scales"))
+    return dict(zip(names, (one for four in made for one in four), strict=True))
+
+
+def _back_of_codes(
+    dy: Any, x: Any, weight: Any, bias: Any = None, *, x_turned: Any, x_turned_scales: Any, w_turned: Any,
+    w_turned_scales: Any, recipe: str, preference: Any = None,
+    wanted: Collection[str] = ("x", "weight", "bias"), **_: Any,
+) -> Any:  # fmt: skip
+    """`_back` of codes that were kept."""
+    options = {"preference": preference}
+    held, grad = E.FP8E4M3, RECIPES[recipe][2]
+    found = read(x, "x")
+    slope = _matrix(dy, shape_of(dy, "dy"))
+    upright, turned = "x" in wanted, "weight" in wanted
+    codes, dx, dw = _slopes(slope, recipe, grad, upright, turned, options), None, None
+    if upright:
+        kept = (w_turned, w_turned_scales)
+        dx = _product((next(codes), next(codes)), kept, found.element, (grad, held), options)
+        dx = dx if len(found.shape) == 2 else reshape(dx, found.shape)
+    if turned:
+        kept = (x_turned, x_turned_scales)
+        dw = _product((next(codes), next(codes)), kept, found.element, (grad, held), options)
+    dbias = sum_of(slope, axis=0, **options) if bias is not None and "bias" in wanted else None
+    return dx, dw, dbias, None, None, None, None
+
+
+@composed(_back_of_codes, "x", "weight", "bias", "x_codes", "x_scales", "w_codes", "w_scales", reads=())
+def linear_of_codes(
+    x: Any, weight: Any, bias: Any = None, *, x_codes: Any, x_scales: Any, x_turned: Any, x_turned_scales: Any,
+    w_codes: Any, w_scales: Any, w_turned: Any, w_turned_scales: Any, recipe: str, stream: Any = None,
+    preference: Any = None,
+) -> Any:  # fmt: skip
+    """`fp8_linear` of what `codes_of` made of x and the weight, of which autograd keeps the turned codes alone."""
+    shape, columns, element = _checked(x, weight, recipe)
+    options = {"stream": stream, "preference": preference}
+    y = _product((x_codes, x_scales), (w_codes, w_scales), element, (E.FP8E4M3, E.FP8E4M3), options, bias)
+    return y if len(shape) == 2 else reshape(y, (*shape[:-1], columns))

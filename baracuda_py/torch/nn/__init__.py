@@ -79,6 +79,7 @@ from .norm import (
     LayerNorm,
     RMSNorm,
 )  # fmt: skip
+from .nvfp4 import Nvfp4Linear, nvfp4_emulated
 from .padding import (
     CircularPad1d,
     CircularPad2d,
@@ -238,6 +239,7 @@ __all__ = [
     "MultiScaleRetention",
     "MultiheadAttention",
     "NLLLoss",
+    "Nvfp4Linear",
     "PReLU",
     "PairwiseDistance",
     "PixelShuffle",
@@ -288,4 +290,5 @@ __all__ = [
     "ZeroPad3d",
     "convert_to_fp8",
     "fp8_pays",
+    "nvfp4_emulated",
 ]

@@ -1,26 +1,27 @@
 """torch.optim by this package's update rules: the same classes, keywords and states, a launch for a group's tensors.
 
-What torch itself does as well stands here under its name: `LBFGS`, `SparseAdam`, `Optimizer`, the schedulers and
-`swa_utils`.
+What torch itself does as well stands here under its name: `Optimizer`, the schedulers and `swa_utils`.
 """
 
 from __future__ import annotations
 
 from ..untyped import torch
 from .adamw import AdamW
+from .averages import get_ema_multi_avg_fn, get_swa_multi_avg_fn
 from .by_rule import ByRule
 from .eight_bits import Adam8bit, AdamW8bit, Lion8bit, SGD8bit
 from .estimates import CAME, Prodigy
 from .factored import Adafactor
+from .galore import GaLore
 from .matrices import Muon
 from .others import LAMB, LARS, Adan, Lion
+from .preconditioned import SOAP, Shampoo
 from .recent import AdamWScheduleFree, AdEMAMix, Sophia
 from .rules import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, NAdam, RAdam, RMSprop, Rprop
+from .second_order import LBFGS, SparseAdam
 from .zero import ZeroOptimizer
 
-LBFGS = torch.optim.LBFGS
 Optimizer = torch.optim.Optimizer
-SparseAdam = torch.optim.SparseAdam
 lr_scheduler = torch.optim.lr_scheduler
 swa_utils = torch.optim.swa_utils
 
@@ -31,6 +32,7 @@ __all__ = [
     "LARS",
     "LBFGS",
     "SGD",
+    "SOAP",
     "AdEMAMix",
     "Adadelta",
     "Adafactor",
@@ -43,6 +45,7 @@ __all__ = [
     "Adamax",
     "Adan",
     "ByRule",
+    "GaLore",
     "Lion",
     "Lion8bit",
     "Muon",
@@ -53,9 +56,12 @@ __all__ = [
     "RMSprop",
     "Rprop",
     "SGD8bit",
+    "Shampoo",
     "Sophia",
     "SparseAdam",
     "ZeroOptimizer",
+    "get_ema_multi_avg_fn",
+    "get_swa_multi_avg_fn",
     "lr_scheduler",
     "swa_utils",
 ]
