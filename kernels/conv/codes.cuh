@@ -40,6 +40,41 @@ BARACUDA_D double conv_nearest(double r, double by, double inverse) {
   return math::rint(r / by);
 }
 
+// Codes of 8 bits of exact sums s in float, where its roundings cannot tell another one: of q = s scale_x scale_w / scale_y +
+// bias / scale_y with a bound `err` of what they add up to, seven of 2^-24 of each term and at most 2^-60 of what underflows, the
+// nearest integer is certain where q is farther than `err` from a tie. Returns whether all are; else double decides (conv_nearest).
+template <int N, class P, class Place>
+BARACUDA_D bool conv_codes_in_float(const P& p, const Vec<i64, N>& s, const Place& place, Vec<u8, N>& y) {
+  constexpr float most = 1125899906842624.0f, least = 1.0f / most;  // 2^50: beyond, scales may leave what float holds
+  constexpr float shift = 12582912.0f;                               // 1.5 2^23: adding it rounds to an integer
+  const float by = p.scale_y == nullptr ? 1.0f : *static_cast<const float*>(p.scale_y);
+  const float scale_x = p.scale_x == nullptr ? 1.0f : *static_cast<const float*>(p.scale_x);
+  const float inverse = 1.0f / by, each = scale_x * inverse;
+  bool certain = by > least && by < most && math::abs(each) > least && math::abs(each) < most && p.activation <= 1;
+  const bool is_signed = static_cast<ConvOut>(p.out) == ConvOut::i8;
+  const float lowest = is_signed ? -128.0f : 0.0f, highest = is_signed ? 127.0f : 255.0f;
+  float zero = 0.0f;
+  if (p.zero_y != nullptr) {
+    const u8 byte = *static_cast<const u8*>(p.zero_y);
+    zero = is_signed ? static_cast<float>(static_cast<i8>(byte)) : static_cast<float>(byte);
+  }
+#pragma unroll
+  for (int k = 0; k < N; ++k) {
+    const int short_sum = static_cast<int>(s[k]);
+    const float own = p.scale_w == nullptr ? each : each * static_cast<const float*>(p.scale_w)[place(k) * p.scale_step];
+    const float bias = p.bias == nullptr || p.bias_whole
+                           ? 0.0f  // s has it
+                           : static_cast<const float*>(p.bias)[place(k) * p.bias_step] * inverse;
+    const float term = static_cast<float>(short_sum) * own;
+    const float err = math::fma(math::abs(term) + math::abs(bias), 0x1p-20f, 0x1p-60f);
+    const float q = term + bias, held = math::fmin(math::fmax(q, p.activation != 0 ? 0.0f : -1024.0f), 1024.0f);
+    const float whole = (held + shift) - shift;
+    certain = certain && short_sum == s[k] && math::abs(held - whole) + err < 0.5f;  // not where anything is NaN
+    y[k] = static_cast<u8>(static_cast<int>(math::fmin(math::fmax(whole + zero, lowest), highest)));
+  }
+  return certain;
+}
+
 template <class R> struct ConvCodes {
   // Finishes outputs n … n + N - 1 of a group in a row, of which those before `left` exist.
   template <class S, int N, class P>
@@ -60,6 +95,12 @@ template <class R> struct ConvCodes {
 #pragma unroll
         for (int k = 0; k < N; ++k) y[k] = static_cast<int>(s[k]);
         return store_at(p, group, row, n, left, y);
+      }
+    }
+    if constexpr (is_same<R, double> && N > 1) {
+      if (out == ConvOut::i8 || out == ConvOut::u8) {
+        Vec<u8, N> y;
+        if (conv_codes_in_float(p, s, place, y)) return store_at(p, group, row, n, left, y);
       }
     }
     const R scale = p.scale_x == nullptr ? R(1) : static_cast<R>(*static_cast<const float*>(p.scale_x));
