@@ -16,6 +16,7 @@ from typing import Any
 from ..core.element import ElementKind
 from ..core.tensor import View, merge_axes, pad
 from ..core.variant import Geometry, Problem, Step, aligned
+from .conv_boxes import tile_step
 from .conv_kernels import (
     PLACES,
     SIMT,
@@ -256,7 +257,10 @@ class Launches:
             "channels_inner": inner, "x": x.place.slot, "x_steps": x.steps, "w": place.slot, "w_steps": steps,
             "channels": -(-conv.channels // each) * each, **values,
         }  # fmt: skip
-        self.steps.append(self.tile(size, blocks, params, blocks_of_outputs))
+        boxes = None
+        if self.warpgroups and not blocks_of_outputs:
+            boxes = tile_step(conv, x, (place, steps), params, self.element, self.p.device.sms)
+        self.steps.append(boxes or self.tile(size, blocks, params, blocks_of_outputs))
         return None
 
     def tile(self, size: int, blocks: int, params: Mapping[str, Any], blocks_of_outputs: bool) -> Step:

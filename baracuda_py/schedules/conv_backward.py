@@ -12,7 +12,8 @@ from typing import Any
 from ..core.tensor import merge_axes
 from ..core.variant import Geometry, Problem, Step
 from .conv import Launches, channels_inner, gradient_values
-from .conv_kernels import THREADS, WGMMA_ROWS, WGMMA_THREADS, ring_bytes, wgmma_bytes
+from .conv_boxes import filter_launch
+from .conv_kernels import BOX_THREADS, THREADS, WGMMA_ROWS, WGMMA_THREADS, ring_bytes, wgmma_bytes
 from .conv_pairs import Pairs, along_channels, pairs_of
 from .conv_phases import phases
 from .conv_problem import Convolution, Field, Filter, convolution_of, field_of, filter_of
@@ -109,6 +110,16 @@ class BackwardLaunches(Launches):
         if there:
             channels = -(-conv.channels // self.each) * self.each
         width = conv.taps * channels
+        boxes = filter_launch(conv, x, dy, channels, self.element) if there and self.warpgroups else None
+        if boxes is not None:
+            own, axes, total, splits, smem = boxes
+            values = conv.values() | {"x": x.place.slot, "x_steps": x.steps, "channels": channels, **own}
+            values |= {"y": dy.place.slot, "y_steps": [dy.steps, (0,) * 6, (0,) * 6]}
+            count = splits * conv.groups * conv.cols * width
+            parts = self._sums("filter_boxes", values, axes, min(total, self.p.device.sms), count, BOX_THREADS, smem)
+            if isinstance(parts, Place):
+                self._merge(parts, "dw", conv, to, channels, splits, run=run)
+            return None if isinstance(parts, Place) else parts
         if self.warpgroups:
             size = 128 if width > 64 else 64  # columns
         elif there:

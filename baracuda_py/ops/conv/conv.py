@@ -328,6 +328,11 @@ def conv_case(draw: Any, descriptor: Callable[..., Any], **facts: Any) -> Any:
     extent, kernel, stride, padding, dilation, apart = zip(*axes, strict=True)
     if draw.rarely():  # depthwise, in whole pieces of channels
         groups, channels, outputs, transposed, apart = 16, 1, 1, False, (1,) * rank
+    if draw.rarely():  # slices of 64 channels, and of 64 places that fill the axes
+        groups, channels, outputs = draw.choice((1, 2)), 64, draw.choice((8, 72))
+        span, step = {1: 64, 2: 8, 3: 4}[rank], 1 if rank == 3 else draw.choice((1, 2))
+        extent, stride, apart, dilation = (span * step,) * rank, (step,) * rank, (1,) * rank, (1,) * rank
+        padding = tuple(((k - 1) // 2, k // 2) for k in kernel)
     pair = (groups * channels, outputs) if transposed else (groups * outputs, channels)
     kind = draw.element
     return descriptor(
