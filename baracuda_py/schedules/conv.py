@@ -257,11 +257,14 @@ class Launches:
             "channels_inner": inner, "x": x.place.slot, "x_steps": x.steps, "w": place.slot, "w_steps": steps,
             "channels": -(-conv.channels // each) * each, **values,
         }  # fmt: skip
-        boxes = None
-        if self.warpgroups and not blocks_of_outputs:
-            boxes = tile_step(conv, x, (place, steps), params, self.element, self.p.device.sms)
-        self.steps.append(boxes or self.tile(size, blocks, params, blocks_of_outputs))
+        boxed = self.warpgroups and not blocks_of_outputs
+        step = self.boxes(conv, x, (place, steps), params) if boxed else None
+        self.steps.append(step or self.tile(size, blocks, params, blocks_of_outputs))
         return None
+
+    def boxes(self, conv: Convolution, x: Field, w: tuple[Place, Six], params: Mapping[str, Any]) -> Step | None:
+        """The launch of a product whose operands TMA copies, or None."""
+        return tile_step(conv, x, w, params, self.element, self.p.device.sms)
 
     def tile(self, size: int, blocks: int, params: Mapping[str, Any], blocks_of_outputs: bool) -> Step:
         """The launch of a product in tiles of `size`."""

@@ -16,17 +16,26 @@ from typing import Any
 from ..core.element import ElementKind
 from ..core.tensor_map import TensorMap
 from ..core.variant import Step
-from .conv_kernels import BOX_COLS, BOX_THREADS, FILTER_COLS, WGMMA_ROWS
+from .conv_kernels import BOX_COLS, BOX_THREADS, WGMMA_ROWS
 from .conv_problem import Convolution, Field, Six
-from .gemm_wgmma import SLOWER, shared_memory
 from .map import divider
 from .products import Place
 
-_DEPTH = 64  # channels, or places, of a slice of 16-bit elements
+_LINE = 128  # bytes of channels that a box has
+_DEPTH = 64  # places of a slice of 16-bit elements, and their channels in a line
 _SMS = 132  # multiprocessors of sm_90a, whatever the device has: a filter's bits follow from the extents alone
 _FULL = 0.7  # of a tile's rows, or of the columns and slices of a filter's gradient, that must exist
-# Of a split of a filter's gradient, in slices: what its end costs, and a part that is written and read, over all blocks.
+# Of a split of a filter's gradient, in slices: what its end costs, a part that is written and read, and how long it is.
 _END, _PART, _SHORTEST = 4, 0.1, 8
+
+
+_STAGES = {256: 4, 192: 4, 128: 6, 64: 8}  # by columns of a tile, as kernels/conv/boxes.cuh has them
+_SLOWER = {256: 1.05, 192: 1.08, 128: 1.15, 64: 1.4}  # products of a narrower tile, which copies more for each
+
+
+def shared_memory(cols: int) -> int:
+    """Bytes of a block: up to 1024 before the ring, stages, what eight warps finish by, barriers."""
+    return 1024 + _STAGES[cols] * ((WGMMA_ROWS + cols) * 128 + 16) + 8 * 4096 + 8
 
 
 @dataclass(frozen=True)
@@ -50,7 +59,7 @@ class Boxes:
         """Fields of `BOX_PARAMS`."""
         return {
             "box": self.box, "boxes": self.boxes, "box_dividers": [divider(n) for n in self.box[:3]],
-            "box_count": self.count, "box_bytes": self.places * _DEPTH * 2, "k": 0, "split_boxes": 0,
+            "box_count": self.count, "box_bytes": self.places * _LINE, "k": 0, "split_boxes": 0, "kept": 0,
         }  # fmt: skip
 
 
@@ -103,7 +112,9 @@ def _map(
             return None
         before = (strides[-1] if strides else element.itemsize) * shape[n]
         strides.append(step * element.itemsize if extent > 1 else -(-before // 16) * 16)
-    made = TensorMap(place.name, element, tuple(shape), tuple(strides), (_DEPTH, *box), offset=place.offset)
+    made = TensorMap(
+        place.name, element, tuple(shape), tuple(strides), (_LINE // element.itemsize, *box), offset=place.offset
+    )
     return None if made.refusal(0) else made
 
 
@@ -141,10 +152,11 @@ def _served(conv: Convolution) -> bool:
 
 
 def tile_step(
-    conv: Convolution, x: Field, w: tuple[Place, Six], params: Mapping[str, Any], element: ElementKind, sms: int
+    conv: Convolution, x: Field, w: tuple[Place, Six], params: Mapping[str, Any], element: ElementKind, sms: int,
+    widths: tuple[int, ...] = BOX_COLS,
 ) -> Step | None:  # fmt: skip
-    """The launch of a convolution by boxes; None where its numbers, or the operands, lie otherwise."""
-    if element.itemsize != 2 or not _served(conv) or conv.channels % _DEPTH or conv.taps * conv.channels >= 2**31:
+    """The launch of a convolution by boxes in tiles of one of `widths`; None where numbers or operands are not so."""
+    if not _served(conv) or conv.channels % (_LINE // element.itemsize) or conv.taps * conv.channels >= 2**31:
         return None
     boxes = tile_boxes(_axes(conv))
     if conv.rows < _FULL * WGMMA_ROWS * boxes.count:
@@ -157,9 +169,9 @@ def tile_step(
 
     def cost(cols: int) -> float:
         tiles = conv.groups * boxes.count * -(-conv.cols // cols)
-        return -(-tiles // sms) * cols * SLOWER[cols]
+        return -(-tiles // sms) * cols * _SLOWER[cols]
 
-    cols = min(BOX_COLS, key=cost)
+    cols = min(widths, key=cost)
     w_map = _map(
         place, element, [conv.taps * conv.channels, conv.cols, conv.groups], [steps[1], steps[0]], (cols, 1)
     )  # fmt: skip
@@ -174,21 +186,21 @@ def tile_step(
 
 
 @lru_cache(1024)
-def splits_of(boxes: int, tiles: int) -> tuple[int, int]:
-    """How many splits the boxes have where one has so many tiles, and boxes of a split: fewest slices in a row."""
+def splits_of(boxes: int, tiles: int) -> tuple[float, int, int]:
+    """The slices in a row that so many tiles take, how many splits their boxes have, and boxes of a split."""
     best: tuple[float, int, int] = (math.inf, 1, boxes)
     for count in range(1, min(_SMS, max(1, boxes // _SHORTEST)) + 1):
         each = -(-boxes // count)
         splits = -(-boxes // each)
-        cost = -(-tiles * splits // _SMS) * (each + _END) + _PART * tiles * splits
+        cost = -(-tiles * splits // _SMS) * (each + _END) + (_PART * tiles * splits if splits > 1 else 0)
         best = min(best, (cost, splits, each))
-    return best[1:]
+    return best
 
 
 def filter_launch(
     conv: Convolution, x: Field, dy: Field, channels: int, element: ElementKind
-) -> tuple[dict[str, Any], dict[str, Any], int, int, int] | None:  # fmt: skip
-    """Of a filter's gradient by boxes its parameters, axes, tiles of all splits, splits and shared memory.
+) -> tuple[dict[str, Any], int, int] | None:  # fmt: skip
+    """Of a filter's gradient by boxes its parameters, columns of a tile, and splits.
 
     None where another launch takes it. channels: of a tap, with what fills up its last piece.
     """
@@ -204,16 +216,15 @@ def filter_launch(
         return None
     panels = conv.taps * each
 
-    def width(cols: int) -> int:
-        return -(-panels // (cols // _DEPTH))
+    def tiles_of(cols: int) -> int:
+        return conv.groups * -(-conv.cols // WGMMA_ROWS) * -(-panels // (cols // _DEPTH))
 
-    cols = min(FILTER_COLS, key=lambda cols: width(cols) * cols * SLOWER[cols])
-    tiles = conv.groups * -(-conv.cols // WGMMA_ROWS) * width(cols)
-    splits, own = splits_of(boxes.count, tiles)
+    cols = min(BOX_COLS, key=lambda cols: splits_of(boxes.count, tiles_of(cols))[0] * cols * _SLOWER[cols])
+    tiles, (_, splits, own) = tiles_of(cols), splits_of(boxes.count, tiles_of(cols))
     if tiles * splits >= 2**31:
         return None
     values = boxes.values() | {
         "x_map": found[0], "y_map": y_map, "w_map": None, "between": found[1], "split_boxes": own,
         "total": tiles * splits,
     }  # fmt: skip
-    return values, {"COLS": cols}, tiles * splits, splits, shared_memory(cols)
+    return values, cols, splits

@@ -7,7 +7,9 @@
 // (stride) the axes are (place between two, channel; w; place between two; h; batch), two spatial axes at most, and `between` is
 // set: a box of every stride-th place is dense among places that leave the same remainder.
 #include "conv/window.cuh"
+#include "gemm/raster.cuh"
 #include "gemm/wgmma.cuh"
+#include <baracuda/wgmma_192.cuh>
 
 namespace baracuda {
 
@@ -65,14 +67,25 @@ struct ConvShift {
   }
 };
 
-// Products of slices of 64 of k in the order of k, from zero, by gemm/wgmma.cuh's ring and consumers.
+// Products of 16-bit elements, of all widths of tiles.
+template <class T, bool ACROSS> struct ConvHalvesOf : gemm::FloatMma<T, ACROSS, ACROSS> {
+  static constexpr bool apart = false;
+  template <int N> static BARACUDA_D void multiply(float (&acc)[N][4], u64 a, u64 b, int adds) {
+    wgmma<T, ACROSS, ACROSS>(acc, a, b, adds);
+  }
+};
+
+template <int COLUMNS> constexpr int conv_box_stages = COLUMNS == 192 ? 4 : gemm::default_stages<COLUMNS>;
+
+// Products of slices of 128 bytes of k in the order of k, from zero, by gemm/wgmma.cuh's ring and consumers; of an MMA that is
+// `apart` the products of a slice are a chain from zero, which is added to the sum.
 template <class MMA, class U, int COLUMNS>
-using ConvProduct =
-    gemm::Product<MMA, U, COLUMNS, false, gemm::default_stages<COLUMNS>, 2, ConvParams, void, 1>;
+using ConvProduct = gemm::Product<MMA, U, COLUMNS, false, conv_box_stages<COLUMNS>, 2, ConvParams, void, 1>;
 
 template <class MMA, class U, int COLUMNS> struct ConvRing : ConvProduct<MMA, U, COLUMNS> {
   using Base = ConvProduct<MMA, U, COLUMNS>;
   using Ring = typename Base::Ring;
+  using Sum = typename MMA::Sum;
   using Accumulator = typename Base::Accumulator;
   using Base::memory;
   using Base::p;
@@ -85,7 +98,8 @@ template <class MMA, class U, int COLUMNS> struct ConvRing : ConvProduct<MMA, U,
   template <bool HALF> BARACUDA_D void multiply_all(Accumulator& acc, Place& at, int consumer, int slices, int lead) const {
     constexpr int N = HALF ? COLUMNS / 16 : COLUMNS / 8;
     const u64 a = Base::left_operand(consumer), b = Base::right_operand();
-    auto& own = reinterpret_cast<float(&)[N][4]>(acc);
+    auto& own = reinterpret_cast<Sum(&)[N][4]>(acc);
+    Sum chain[MMA::apart ? N : 1][4];
     u32 before = 0;
 #pragma unroll 1
     for (int s = 0; s < slices; ++s, at.advance()) {
@@ -94,9 +108,23 @@ template <class MMA, class U, int COLUMNS> struct ConvRing : ConvProduct<MMA, U,
       constexpr u64 step = Ring::stage_bytes >> 4, along = (MMA::a_across ? 2048 : 32) >> 4;
       wgmma_fence();
 #pragma unroll
-      for (int k = 0; k < 4; ++k) MMA::multiply(own, a + stage * step + k * along, b + stage * step + k * along, 1);
+      for (int k = 0; k < 4; ++k) {
+        const u64 left = a + stage * step + k * along, right = b + stage * step + k * along;
+        if constexpr (MMA::apart) MMA::multiply(chain, left, right, k != 0);
+        else MMA::multiply(own, left, right, 1);
+      }
       wgmma_commit();
       if (s + 1 == lead) memory.led->arrive_as_warp();
+      if constexpr (MMA::apart) {
+        wgmma_wait<0>();
+        Base::release(stage);
+        MMA::hold(chain);
+#pragma unroll
+        for (int n = 0; n < N; ++n)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) own[n][e] += chain[n][e];
+        continue;
+      }
       // The stage before is free, as its products are done.
       if (s != 0) {
         wgmma_wait<1>();
@@ -104,9 +132,11 @@ template <class MMA, class U, int COLUMNS> struct ConvRing : ConvProduct<MMA, U,
       }
       before = stage;
     }
-    wgmma_wait<0>();
-    if (slices != 0) Base::release(before);
-    MMA::hold(own);
+    if constexpr (!MMA::apart) {
+      wgmma_wait<0>();
+      if (slices != 0) Base::release(before);
+      MMA::hold(own);
+    }
   }
   // Lets the stages of so many slices go, of which this warpgroup has no rows.
   BARACUDA_D void skip(Place& at, int slices) const {
@@ -118,10 +148,64 @@ template <class MMA, class U, int COLUMNS> struct ConvRing : ConvProduct<MMA, U,
   // half: whether the columns from COLUMNS / 2 on do not exist.
   BARACUDA_D void sums(Accumulator& acc, Place& at, int consumer, int slices, bool half, int lead = 0) const {
     Base::clear(acc);
-    if constexpr (COLUMNS > 64) {
+    if constexpr (COLUMNS % 128 == 0) {
       if (half) return multiply_all<true>(acc, at, consumer, slices, lead);
     }
     multiply_all<false>(acc, at, consumer, slices, lead);
+  }
+};
+
+// Tiles of the convolution: put(place, group, output, outputs that are left, sums) for every eight sums in a row.
+template <class MMA, class U, int COLS> struct ConvBoxes : ConvRing<MMA, U, COLS> {
+  using Base = ConvRing<MMA, U, COLS>;
+  using Base::Base, Base::memory, Base::p;
+
+  // Calls f(raster, box) for the tiles of this block.
+  template <class F> BARACUDA_D void each(const F& f) const {
+    for (i64 n = blockIdx.x; n < p.total; n += gridDim.x) {
+      const Raster task(n, p.box_count, div_up(p.cols, static_cast<i64>(COLS)));
+      f(task, ConvBox(p, task.m));
+    }
+  }
+  BARACUDA_D void produce() const {
+    typename Base::Place at;
+    each([&](const Raster& task, const ConvBox& box) {
+      const int group = static_cast<int>(task.batch), n0 = static_cast<int>(task.n) * COLS;
+      int k = 0;
+      ConvTap tap(p, 0);
+      for (i64 t = 0; t < p.taps; ++t, tap.next(p)) {
+        const ConvShift shift(p, tap, group * static_cast<int>(p.x_steps[1]));
+        for (int c = 0; c < p.channels; c += Base::DEPTH, k += Base::DEPTH, at.advance()) {
+          const u32 stage = at.index();
+          memory.empty[stage].wait(at.empty_parity());
+          arrive_expecting(memory.full[stage], p.box_bytes + COLS * 128);
+          shift.load(memory.a(stage), p.x_map, memory.full[stage], box, c);
+          tensor_load(memory.b(stage), p.w_map, memory.full[stage], k, n0, group);
+        }
+      }
+    });
+  }
+  template <class Put> BARACUDA_D void consume(int consumer, const Put& put) const {
+    typename Base::Place at;
+    const int slices = static_cast<int>(p.taps) * (static_cast<int>(p.channels) / Base::DEPTH);
+    int lead = gemm::wait_for_lead(*memory.led, consumer, min(2, slices));
+    each([&](const Raster& task, const ConvBox& box) {
+      typename Base::Accumulator acc;
+      Base::sums(acc, at, consumer, slices, p.cols - task.n * COLS <= COLS / 2, lead);
+      lead = 0;
+      Base::each_octet(acc, 64 * consumer + gemm::warp_row(), static_cast<int>(task.n) * COLS, gemm::tile_rows, p.cols,
+                       !p.channels_inner, consumer, [&](int row, i64 n, const auto& sum, const auto&) {
+                         ConvRow place;
+                         if (box.place(p, row, place)) put(place, task.batch, n, p.cols - n, sum);
+                       });
+    });
+  }
+  template <class Put> BARACUDA_D void run_all(const Put& put) const {
+    this->template run<56, 224>(
+        [&] {
+          if (threadIdx.x == 0) produce();
+        },
+        [&](int consumer) { consume(consumer, put); });
   }
 };
 

@@ -76,9 +76,9 @@ BARACUDA_D bool conv_codes_in_float(const P& p, const Vec<i64, N>& s, const Plac
 }
 
 template <class R> struct ConvCodes {
-  // Finishes outputs n … n + N - 1 of a group in a row, of which those before `left` exist.
+  // Finishes outputs n … n + N - 1 of a group at a place, of which those before `left` exist.
   template <class S, int N, class P>
-  static BARACUDA_D void put(const P& p, i64 group, i64 row, i64 n, i64 left, const Vec<S, N>& sum) {
+  static BARACUDA_D void put(const P& p, i64 group, const ConvRow& at, i64 n, i64 left, const Vec<S, N>& sum) {
     const ConvOut out = static_cast<ConvOut>(p.out);
     const i64 first = group * p.cols + n;
     const auto place = [&](int k) {
@@ -94,13 +94,13 @@ template <class R> struct ConvCodes {
         Vec<int, N> y;
 #pragma unroll
         for (int k = 0; k < N; ++k) y[k] = static_cast<int>(s[k]);
-        return store_at(p, group, row, n, left, y);
+        return store_at(p, group, at, n, left, y);
       }
     }
     if constexpr (is_same<R, double> && N > 1) {
       if (out == ConvOut::i8 || out == ConvOut::u8) {
         Vec<u8, N> y;
-        if (conv_codes_in_float(p, s, place, y)) return store_at(p, group, row, n, left, y);
+        if (conv_codes_in_float(p, s, place, y)) return store_at(p, group, at, n, left, y);
       }
     }
     const R scale = p.scale_x == nullptr ? R(1) : static_cast<R>(*static_cast<const float*>(p.scale_x));
@@ -126,9 +126,9 @@ template <class R> struct ConvCodes {
 #pragma unroll
       for (int k = 0; k < N; ++k) x[k] *= by;
     }
-    if (out == ConvOut::f16) return store_at(p, group, row, n, left, cast_vec<f16>(x));
-    if (out == ConvOut::bf16) return store_at(p, group, row, n, left, cast_vec<bf16>(x));
-    if (out == ConvOut::f32) return store_at(p, group, row, n, left, cast_vec<float>(x));
+    if (out == ConvOut::f16) return store_at(p, group, at, n, left, cast_vec<f16>(x));
+    if (out == ConvOut::bf16) return store_at(p, group, at, n, left, cast_vec<bf16>(x));
+    if (out == ConvOut::f32) return store_at(p, group, at, n, left, cast_vec<float>(x));
     if constexpr (is_same<R, double>) {
       const bool is_signed = out == ConvOut::i8;
       const double lowest = is_signed ? -128.0 : 0.0, highest = is_signed ? 127.0 : 255.0;
@@ -147,19 +147,18 @@ template <class R> struct ConvCodes {
                                                                : code > highest ? highest
                                                                                 : code));
       }
-      store_at(p, group, row, n, left, y);
+      store_at(p, group, at, n, left, y);
     } else {
-      if (out == ConvOut::e4m3) store_at(p, group, row, n, left, cast_vec<e4m3>(x));
-      else store_at(p, group, row, n, left, cast_vec<e5m2>(x));
+      if (out == ConvOut::e4m3) store_at(p, group, at, n, left, cast_vec<e4m3>(x));
+      else store_at(p, group, at, n, left, cast_vec<e5m2>(x));
     }
   }
 
  private:
   template <class U, int N, class P>
-  static BARACUDA_D void store_at(const P& p, i64 group, i64 row, i64 n, i64 left, const Vec<U, N>& y) {
-    const ConvRow place(p, row);
+  static BARACUDA_D void store_at(const P& p, i64 group, const ConvRow& at, i64 n, i64 left, const Vec<U, N>& y) {
     const i64* const step = p.y_steps[0];
-    U* const to = static_cast<U*>(p.y) + place.offset(step) + group * step[1] + n * step[2];
+    U* const to = static_cast<U*>(p.y) + at.offset(step) + group * step[1] + n * step[2];
     if (p.wide & 1) store_vec<U, N, true>(to, y, left);
     else store_strided(to, step[2], y, left);
   }
@@ -167,7 +166,7 @@ template <class R> struct ConvCodes {
 
 // Finishes eight sums of integers of tensor cores, which had zero points for what lies outside.
 template <class P>
-BARACUDA_D void conv_integers_put(const P& p, i64 group, i64 m, i64 n, i64 left, const Vec<int, 8>& sum) {
+BARACUDA_D void conv_integers_put(const P& p, i64 group, const ConvRow& at, i64 n, i64 left, const Vec<int, 8>& sum) {
   const i64 zero = conv_zero(p, p.none == nullptr ? nullptr : p.zero_x, 0, 0);
   Vec<i64, 8> whole;
 #pragma unroll
@@ -175,7 +174,7 @@ BARACUDA_D void conv_integers_put(const P& p, i64 group, i64 m, i64 n, i64 left,
     whole[k] = sum[k];
     if (zero != 0) whole[k] -= zero * static_cast<const int*>(p.w_sums)[group * p.cols + n + min<i64>(k, left - 1)];
   }
-  ConvCodes<double>::put(p, group, m, n, left, whole);
+  ConvCodes<double>::put(p, group, at, n, left, whole);
 }
 
 // The sums of a tile by tensor cores, with an instruction MMA: gemm/byte_tile.cuh, whose rows are windows here.
@@ -239,7 +238,7 @@ BARACUDA_D void conv_codes_each(const P& p, const Add& add) {
     for (i64 c = 0; c < p.channels; ++c)
       add(sum, x[offset + c * p.x_steps[2]], filter[c * p.w_steps[2]], zero_x, zero_w);
   }
-  ConvCodes<R>::put(p, group, m, static_cast<i64>(n), 1, Vec<A, 1>{{sum}});
+  ConvCodes<R>::put(p, group, row, static_cast<i64>(n), 1, Vec<A, 1>{{sum}});
 }
 
 }  // namespace baracuda

@@ -2,74 +2,24 @@
 //                    that TMA copies (conv/boxes.cuh): channels in whole slices of 64.
 // conv_filter_boxes  the gradient of a filter, where boxes of 64 places fill the axes but the batch. Boxes are cut into splits of
 //                    p.split_boxes, a number that the extents fix; a split's sums go to `parts` [split][group][output][tap][channel],
-//                    and conv_merge adds them in their order.
+//                    and conv_merge adds them in their order. kept: channels of a tap that exist.
 //
 // Blocks are persistent: a producer thread copies, two warpgroups multiply 64 rows each (gemm/wgmma.cuh). Columns of a filter's
 // gradient come in panels of 64 channels of a tap, the last of a tap in part; both operands are read across, as places are k.
 #include "conv/boxes.cuh"
-#include "gemm/raster.cuh"
 
 namespace baracuda {
 
-template <class T, int COLS, class E = ConvEpilogue<T>> struct ConvBoxes : ConvRing<gemm::FloatMma<T>, T, COLS> {
-  using Base = ConvRing<gemm::FloatMma<T>, T, COLS>;
-  using Base::Base, Base::memory, Base::p;
-
-  // Calls f(raster, box) for the tiles of this block.
-  template <class F> BARACUDA_D void each(const F& f) const {
-    for (i64 n = blockIdx.x; n < p.total; n += gridDim.x) {
-      const Raster task(n, p.box_count, div_up(p.cols, static_cast<i64>(COLS)));
-      f(task, ConvBox(p, task.m));
-    }
-  }
-  BARACUDA_D void produce() const {
-    typename Base::Place at;
-    each([&](const Raster& task, const ConvBox& box) {
-      const int group = static_cast<int>(task.batch), n0 = static_cast<int>(task.n) * COLS;
-      int k = 0;
-      ConvTap tap(p, 0);
-      for (i64 t = 0; t < p.taps; ++t, tap.next(p)) {
-        const ConvShift shift(p, tap, group * static_cast<int>(p.x_steps[1]));
-        for (int c = 0; c < p.channels; c += 64, k += 64, at.advance()) {
-          const u32 stage = at.index();
-          memory.empty[stage].wait(at.empty_parity());
-          arrive_expecting(memory.full[stage], p.box_bytes + COLS * 128);
-          shift.load(memory.a(stage), p.x_map, memory.full[stage], box, c);
-          tensor_load(memory.b(stage), p.w_map, memory.full[stage], k, n0, group);
-        }
-      }
-    });
-  }
-  BARACUDA_D void consume(int consumer) const {
-    typename Base::Place at;
-    const int slices = static_cast<int>(p.taps * (p.channels / 64));
-    int lead = gemm::wait_for_lead(*memory.led, consumer, min(2, slices));
-    each([&](const Raster& task, const ConvBox& box) {
-      typename Base::Accumulator acc;
-      Base::sums(acc, at, consumer, slices, p.cols - task.n * COLS <= COLS / 2, lead);
-      lead = 0;
-      Base::each_octet(acc, 64 * consumer + gemm::warp_row(), static_cast<int>(task.n) * COLS, gemm::tile_rows, p.cols,
-                       !p.channels_inner, consumer, [&](int row, i64 n, const auto& sum, const auto&) {
-                         ConvRow place;
-                         if (!box.place(p, row, place)) return;
-                         E::template put<8>(p, place, task.batch, n, p.cols, p.cols - n, sum);
-                       });
-    });
-  }
-};
-
 template <class T, int COLS, class E = ConvEpilogue<T>> BARACUDA_D void conv_boxes(const ConvParams& p) {
   BARACUDA_DYNAMIC_SMEM(unsigned char, shared);
-  const ConvBoxes<T, COLS, E> product(p, shared);
-  product.template run<56, 224>(
-      [&] {
-        if (threadIdx.x == 0) product.produce();
-      },
-      [&](int consumer) { product.consume(consumer); });
+  ConvBoxes<ConvHalvesOf<T, false>, T, COLS>(p, shared).run_all(
+      [&](const ConvRow& place, i64 group, i64 n, i64 left, const auto& sum) {
+        E::template put<8>(p, place, group, n, p.cols, left, sum);
+      });
 }
 
-template <class T, int COLS> struct ConvFilterBoxes : ConvRing<gemm::FloatMma<T, true, true>, float, COLS> {
-  using Base = ConvRing<gemm::FloatMma<T, true, true>, float, COLS>;
+template <class T, int COLS> struct ConvFilterBoxes : ConvRing<ConvHalvesOf<T, true>, float, COLS> {
+  using Base = ConvRing<ConvHalvesOf<T, true>, float, COLS>;
   using Base::Base, Base::memory, Base::p;
   static constexpr int panels = COLS / 64;
 
@@ -121,6 +71,13 @@ template <class T, int COLS> struct ConvFilterBoxes : ConvRing<gemm::FloatMma<T,
       }
     });
   }
+  // Where there is one split: the gradient itself.
+  BARACUDA_D void put(i64 group, i64 n, int tap, i64 c, const Vec<float, 8>& sum) const {
+    const i64* const step = p.w_steps;
+    T* const to = static_cast<T*>(p.y) + p.w_start + group * step[0] + n * step[1] + ConvTap(p, tap).offset(step) + c * step[2];
+    if (p.wide) store_vec<T, 8, true>(to, from_acc<T>(sum), p.kept - c);
+    else store_strided(to, step[2], from_acc<T>(sum), p.kept - c);
+  }
   BARACUDA_D void consume(int consumer) const {
     typename Base::Place at;
     each([&](const Task& task) {
@@ -133,6 +90,7 @@ template <class T, int COLS> struct ConvFilterBoxes : ConvRing<gemm::FloatMma<T,
                          const int panel = static_cast<int>(column) / 64, tap = panel / task.each;
                          const i64 c = static_cast<int>(column) - tap * task.each * 64;
                          if (c >= p.channels) return;
+                         if (p.parts == nullptr) return put(task.group, n, tap, c, sum);
                          const i64 line = ((task.split * p.groups + task.group) * p.cols + n) * p.taps + tap;
                          store(static_cast<float*>(p.parts) + line * p.channels + c, sum);
                        });
