@@ -55,11 +55,12 @@ class Boxes:
         """Of boxes."""
         return math.prod(self.boxes)
 
-    def values(self) -> dict[str, Any]:
+    def values(self, batch: int) -> dict[str, Any]:
         """Fields of `BOX_PARAMS`."""
         return {
             "box": self.box, "boxes": self.boxes, "box_dividers": [divider(n) for n in self.box[:3]],
             "box_count": self.count, "box_bytes": self.places * _LINE, "k": 0, "split_boxes": 0, "kept": 0,
+            "batch": batch,
         }  # fmt: skip
 
 
@@ -178,7 +179,7 @@ def tile_step(
     total = conv.groups * boxes.count * -(-conv.cols // cols)
     if w_map is None or total >= 2**31:
         return None
-    values = {**params, **boxes.values(), "x_map": x_map, "y_map": None, "w_map": w_map, "total": total}
+    values = {**params, **boxes.values(conv.batch), "x_map": x_map, "y_map": None, "w_map": w_map, "total": total}
     return Step(
         "boxes", (min(total, sms), 1, 1), values | {"between": between}, {"COLS": cols}, BOX_THREADS,
         shared_memory(cols),
@@ -223,7 +224,7 @@ def filter_launch(
     tiles, (_, splits, own) = tiles_of(cols), splits_of(boxes.count, tiles_of(cols))
     if tiles * splits >= 2**31:
         return None
-    values = boxes.values() | {
+    values = boxes.values(conv.batch) | {
         "x_map": found[0], "y_map": y_map, "w_map": None, "between": found[1], "split_boxes": own,
         "total": tiles * splits,
     }  # fmt: skip

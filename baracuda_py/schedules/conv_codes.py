@@ -65,6 +65,8 @@ INTEGER_BOXES = Kernel(
     "boxes", "quantized_conv_boxes<{T}, {W}, {COLS}>", axes={"W": BYTES, "COLS": (256, 128, 64)}, **_BOX
 )  # fmt: skip
 FP8_BOXES = Kernel("boxes", "scaled_conv_boxes<{T}, {W}, {COLS}>", axes={"W": FP8, "COLS": _FP8_COLS}, **_BOX)
+INTEGER_WARPGROUPS = (INTEGER_BOXES, INTEGER_WGMMA, SUMS, PACK_BYTES)
+FP8_WARPGROUPS = (FP8_BOXES, FP8_WGMMA, PACK_BYTES)
 FP8_EACH = _kernel("each", "scaled_conv_each<{T}, {W}>", _FP8, {"W": FP8})
 INTEGER_MMA, FP8_MMA_NATIVE, FP8_MMA = (
     (INTEGER_TILES, SUMS, PACK_BYTES),
@@ -139,8 +141,13 @@ def _values(p: Problem, conv: Convolution) -> dict[str, Any]:
         view = p.views.get(name)
         return 0 if view is None or view.shape in ((), (1,)) else view.strides[0]
 
+    def pieces(name: str) -> bool:
+        view = p.views.get(name)
+        return view is not None and conv.cols % 8 == 0 and step(name) == 1 and bool(view.ptr % 16 == 0)
+
+    wide = in_pieces(y, conv, False) | pieces("scale_w") << 1 | pieces("bias") << 2
     return found | {
-        "y": "y", "y_steps": [y.steps, (0,) * 6, (0,) * 6], "wide": int(in_pieces(y, conv, False)), "w_sums": "@null",
+        "y": "y", "y_steps": [y.steps, (0,) * 6, (0,) * 6], "wide": wide, "w_sums": "@null",
         "none": "@null", "scale_step": step("scale_w"), "zero_step": step("zero_w"), "bias_step": step("bias"),
         "bias": "@null" if p.bias is None else "bias",
         "bias_whole": p.bias is not None and p.bias.element is E.I32, "out": OUTPUTS.index(p.desc.out_element),

@@ -32,7 +32,7 @@ PARAMS = Params(
 BOX_FIELDS: dict[str, Field] = {
     "x_map": "map", "y_map": "map", "w_map": "map", "box": "i32[4]", "boxes": "i32[4]", "box_dividers": "u32[3][3]",
     "box_count": "i64", "box_bytes": "i32", "split_boxes": "i32", "total": "i32", "between": "i32", "k": "i32",
-    "kept": "i64",
+    "kept": "i64", "batch": "i32",
 }  # fmt: skip
 BOX_PARAMS = Params("ConvParams", **PARAMS.fields, **BOX_FIELDS)
 PACK_PARAMS = Params(

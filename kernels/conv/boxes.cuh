@@ -3,7 +3,7 @@
 //            tap lies as far from it as what its neighbours see, so a box of places sees a box of x, with zeros outside.
 //
 // P has what conv/window.cuh says and box, boxes and box_dividers: of the axes w, h, d and the batch, places of a box, how many
-// boxes there are, and how the first three of `box` divide; x_map: x with axes (channel, w, h, d, batch). Where windows lie apart
+// boxes there are, and how the first three of `box` divide; batch: how many there are; x_map: x with axes (channel, w, h, d, batch). Where windows lie apart
 // (stride) the axes are (place between two, channel; w; place between two; h; batch), two spatial axes at most, and `between` is
 // set: a box of every stride-th place is dense among places that leave the same remainder.
 #include "conv/window.cuh"
@@ -40,7 +40,7 @@ struct ConvBox {
     found.at[0] = d + static_cast<int>(at[2]), found.at[1] = h + static_cast<int>(at[1]);
     found.at[2] = w + static_cast<int>(at[0]);
     return found.at[2] < p.out_extent[2] && found.at[1] < p.out_extent[1] && found.at[0] < p.out_extent[0] &&
-           static_cast<i64>(rest) < p.box[3] && found.batch * p.out_extent[0] * p.out_extent[1] * p.out_extent[2] < p.rows;
+           static_cast<int>(rest) < p.box[3] && static_cast<int>(found.batch) < p.batch;
   }
 };
 
@@ -49,7 +49,8 @@ struct ConvShift {
   int c, w, third, fourth;
   bool between;
   // Of a tap, from a channel on.
-  template <class P> BARACUDA_D ConvShift(const P& p, const ConvTap& tap, int channel) : c(channel), between(p.between) {
+  template <class P>
+  BARACUDA_D ConvShift(const P& p, const ConvTap& tap, int channel) : c(channel), between(p.between) {
     int whole[3], rest[3];
 #pragma unroll
     for (int axis = 0; axis < 3; ++axis) {
@@ -95,7 +96,8 @@ template <class MMA, class U, int COLUMNS> struct ConvRing : ConvProduct<MMA, U,
 
   // Of so many slices, of the first HALF of the columns where the others do not exist. `lead`: after how many of them the
   // second warpgroup may begin, 0 where it has begun.
-  template <bool HALF> BARACUDA_D void multiply_all(Accumulator& acc, Place& at, int consumer, int slices, int lead) const {
+  template <bool HALF>
+  BARACUDA_D void multiply_all(Accumulator& acc, Place& at, int consumer, int slices, int lead) const {
     constexpr int N = HALF ? COLUMNS / 16 : COLUMNS / 8;
     const u64 a = Base::left_operand(consumer), b = Base::right_operand();
     auto& own = reinterpret_cast<Sum(&)[N][4]>(acc);

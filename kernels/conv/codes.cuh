@@ -8,7 +8,7 @@
 // R is double of integers: s is exact, the product of two scales, too, and one fused multiply-add gives the rest; and
 // float of fp8. An absent operand is a null pointer. P has what conv/window.cuh says, and scale_x, zero_x, scale_y,
 // zero_y: one number each; scale_w, zero_w with steps scale_step and zero_step, bias_whole: whether that is int32;
-// is_unsigned: a bit for each of x and w; `out`: what y is; w_sums: of each output Σ w, and `none`: 16 bytes of zero_x,
+// is_unsigned: a bit for each of x and w; wide: a bit for y, scale_w and bias, whether outputs lie in aligned pieces; `out`: what y is; w_sums: of each output Σ w, and `none`: 16 bytes of zero_x,
 // where there is a zero_x and tiles are of tensor cores.
 #include <baracuda/fp8_cast.cuh>
 #include "conv/tile.cuh"
@@ -40,13 +40,28 @@ BARACUDA_D double conv_nearest(double r, double by, double inverse) {
   return math::rint(r / by);
 }
 
+// Of outputs in a row, from output `first` on, what each has of a vector: of those that do not exist anything. step 0: one number
+// for all; wide: they lie in aligned pieces.
+template <int N, class V>
+BARACUDA_D Vec<V, N> conv_channels(const void* from, i64 first, i64 step, i64 left, bool wide) {
+  const V* const at = static_cast<const V*>(from) + first * step;
+  if (wide) {
+    if constexpr (N % 4 == 0) return load<N>(at);
+  }
+  if (step != 0) return load_strided<V, N>(at, step, left);
+  Vec<V, N> same;
+#pragma unroll
+  for (int k = 0; k < N; ++k) same[k] = *at;
+  return same;
+}
+
 // Codes of 8 bits of exact sums s in float, where its roundings cannot tell another one: of q = s scale_x scale_w / scale_y +
 // bias / scale_y with a bound `err` of what they add up to, seven of 2^-24 of each term and at most 2^-60 of what underflows, the
 // nearest integer is certain where q is farther than `err` from a tie. Returns whether all are; else double decides (conv_nearest).
-template <int N, class P, class Place>
-BARACUDA_D bool conv_codes_in_float(const P& p, const Vec<i64, N>& s, const Place& place, Vec<u8, N>& y) {
+template <int N, class P>
+BARACUDA_D bool conv_codes_in_float(const P& p, const Vec<i64, N>& s, i64 first, i64 left, Vec<u8, N>& y) {
   constexpr float most = 1125899906842624.0f, least = 1.0f / most;  // 2^50: beyond, scales may leave what float holds
-  constexpr float shift = 12582912.0f;                               // 1.5 2^23: adding it rounds to an integer
+  constexpr float shift = 12582912.0f;                              // 1.5 2^23: adding it rounds to an integer
   const float by = p.scale_y == nullptr ? 1.0f : *static_cast<const float*>(p.scale_y);
   const float scale_x = p.scale_x == nullptr ? 1.0f : *static_cast<const float*>(p.scale_x);
   const float inverse = 1.0f / by, each = scale_x * inverse;
@@ -58,18 +73,20 @@ BARACUDA_D bool conv_codes_in_float(const P& p, const Vec<i64, N>& s, const Plac
     const u8 byte = *static_cast<const u8*>(p.zero_y);
     zero = is_signed ? static_cast<float>(static_cast<i8>(byte)) : static_cast<float>(byte);
   }
+  const bool has_bias = p.bias != nullptr && !p.bias_whole;  // else s has it
+  Vec<float, N> own, bias{};
+  if (p.scale_w != nullptr) own = conv_channels<N, float>(p.scale_w, first, p.scale_step, left, p.wide >> 1 & 1);
+  if (has_bias) bias = conv_channels<N, float>(p.bias, first, p.bias_step, left, p.wide >> 2 & 1);
 #pragma unroll
   for (int k = 0; k < N; ++k) {
+    const float by_this = p.scale_w == nullptr ? each : each * own[k];
     const int short_sum = static_cast<int>(s[k]);
-    const float own = p.scale_w == nullptr ? each : each * static_cast<const float*>(p.scale_w)[place(k) * p.scale_step];
-    const float bias = p.bias == nullptr || p.bias_whole
-                           ? 0.0f  // s has it
-                           : static_cast<const float*>(p.bias)[place(k) * p.bias_step] * inverse;
-    const float term = static_cast<float>(short_sum) * own;
-    const float err = math::fma(math::abs(term) + math::abs(bias), 0x1p-20f, 0x1p-60f);
-    const float q = term + bias, held = math::fmin(math::fmax(q, p.activation != 0 ? 0.0f : -1024.0f), 1024.0f);
+    const float term = static_cast<float>(short_sum) * by_this, more = bias[k] * inverse;
+    const float err = math::fma(math::abs(term) + math::abs(more), 0x1p-20f, 0x1p-60f);
+    const float q = term + more, held = math::fmin(math::fmax(q, p.activation != 0 ? 0.0f : -1024.0f), 1024.0f);
     const float whole = (held + shift) - shift;
-    certain = certain && short_sum == s[k] && math::abs(held - whole) + err < 0.5f;  // not where anything is NaN
+    certain = certain &&
+              (k >= left || (short_sum == s[k] && math::abs(held - whole) + err < 0.5f));  // not where anything is NaN
     y[k] = static_cast<u8>(static_cast<int>(math::fmin(math::fmax(whole + zero, lowest), highest)));
   }
   return certain;
@@ -81,14 +98,12 @@ template <class R> struct ConvCodes {
   static BARACUDA_D void put(const P& p, i64 group, const ConvRow& at, i64 n, i64 left, const Vec<S, N>& sum) {
     const ConvOut out = static_cast<ConvOut>(p.out);
     const i64 first = group * p.cols + n;
-    const auto place = [&](int k) {
-      return first + min<i64>(k, left - 1);
-    };  // of those that do not exist, the last one
     Vec<S, N> s = sum;
     if constexpr (is_same<R, double>) {
       if (p.bias != nullptr && p.bias_whole) {
+        const auto bias = conv_channels<N, int>(p.bias, first, p.bias_step, left, p.wide >> 2 & 1);
 #pragma unroll
-        for (int k = 0; k < N; ++k) s[k] += static_cast<const int*>(p.bias)[place(k) * p.bias_step];
+        for (int k = 0; k < N; ++k) s[k] += bias[k];
       }
       if (out == ConvOut::i32) {
         Vec<int, N> y;
@@ -100,20 +115,20 @@ template <class R> struct ConvCodes {
     if constexpr (is_same<R, double> && N > 1) {
       if (out == ConvOut::i8 || out == ConvOut::u8) {
         Vec<u8, N> y;
-        if (conv_codes_in_float(p, s, place, y)) return store_at(p, group, at, n, left, y);
+        if (conv_codes_in_float(p, s, first, left, y)) return store_at(p, group, at, n, left, y);
       }
     }
     const R scale = p.scale_x == nullptr ? R(1) : static_cast<R>(*static_cast<const float*>(p.scale_x));
     Vec<R, N> x;
+    Vec<float, N> own, bias{};
+    if (p.scale_w != nullptr) own = conv_channels<N, float>(p.scale_w, first, p.scale_step, left, p.wide >> 1 & 1);
+    if (p.bias != nullptr && !p.bias_whole) {
+      bias = conv_channels<N, float>(p.bias, first, p.bias_step, left, p.wide >> 2 & 1);
+    }
 #pragma unroll
     for (int k = 0; k < N; ++k) {
-      const R own = p.scale_w == nullptr
-                        ? scale
-                        : scale * static_cast<R>(static_cast<const float*>(p.scale_w)[place(k) * p.scale_step]);
-      const R bias = p.bias == nullptr || p.bias_whole
-                         ? R(0)
-                         : static_cast<R>(static_cast<const float*>(p.bias)[place(k) * p.bias_step]);
-      x[k] = math::fma(own, static_cast<R>(s[k]), bias);
+      const R by_this = p.scale_w == nullptr ? scale : scale * static_cast<R>(own[k]);
+      x[k] = math::fma(by_this, static_cast<R>(s[k]), static_cast<R>(bias[k]));
     }
     if (p.activation != 0) {
       with_activation<R, R>(p.activation, [&](const auto& act) {

@@ -28,7 +28,8 @@ template <class T, int COLS> struct ConvFilterBoxes : ConvRing<ConvHalvesOf<T, t
     i64 split, group;
     int n0, panel, first, count, all, each;  // all: panels there are; each: those of a tap
     BARACUDA_D Task(const ConvParams& p, int number)
-        : all(static_cast<int>(p.taps * div_up(p.channels, i64(64)))), each(static_cast<int>(div_up(p.channels, i64(64)))) {
+        : all(static_cast<int>(p.taps * div_up(p.channels, i64(64)))),
+          each(static_cast<int>(div_up(p.channels, i64(64)))) {
       u32 rest = static_cast<u32>(number), at;
       rest = divmod(rest, static_cast<u32>(div_up(p.cols, i64(gemm::tile_rows))), at);
       n0 = static_cast<int>(at) * gemm::tile_rows;
@@ -61,8 +62,8 @@ template <class T, int COLS> struct ConvFilterBoxes : ConvRing<ConvHalvesOf<T, t
         memory.empty[stage].wait(at.empty_parity());
         arrive_expecting(full, gemm::panel_bytes * (1 + both + own));
         for (int half = 0; half < 1 + both; ++half) {
-          tensor_load(memory.a(stage) + half * gemm::panel_bytes, p.y_map, full, outputs + 64 * half, box.w, box.h, box.d,
-                      box.batch);
+          tensor_load(memory.a(stage) + half * gemm::panel_bytes, p.y_map, full, outputs + 64 * half, box.w, box.h,
+                      box.d, box.batch);
         }
 #pragma unroll
         for (int n = 0; n < panels; ++n) {
@@ -74,7 +75,8 @@ template <class T, int COLS> struct ConvFilterBoxes : ConvRing<ConvHalvesOf<T, t
   // Where there is one split: the gradient itself.
   BARACUDA_D void put(i64 group, i64 n, int tap, i64 c, const Vec<float, 8>& sum) const {
     const i64* const step = p.w_steps;
-    T* const to = static_cast<T*>(p.y) + p.w_start + group * step[0] + n * step[1] + ConvTap(p, tap).offset(step) + c * step[2];
+    T* const to =
+        static_cast<T*>(p.y) + p.w_start + group * step[0] + n * step[1] + ConvTap(p, tap).offset(step) + c * step[2];
     if (p.wide) store_vec<T, 8, true>(to, from_acc<T>(sum), p.kept - c);
     else store_strided(to, step[2], from_acc<T>(sum), p.kept - c);
   }

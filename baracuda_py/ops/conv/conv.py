@@ -304,6 +304,8 @@ PROBLEMS: tuple[tuple[str, dict[str, Any]], ...] = (
                                   "padding": 1}),
     ("MobileNet depthwise 3 × 3 stride 2", {"shape": (64, 96, 112, 112), "filter_shape": (96, 1, 3, 3), "stride": 2,
                                             "padding": 1, "groups": 96}),
+    ("UNet 3 × 3, 640 channels", {"shape": (8, 640, 32, 32), "filter_shape": (640, 640, 3, 3), "padding": 1}),
+    ("UNet 3 × 3, 1280 channels", {"shape": (8, 1280, 16, 16), "filter_shape": (1280, 1280, 3, 3), "padding": 1}),
     ("UNet upsampling 2 × 2", {"shape": (8, 512, 32, 32), "filter_shape": (512, 256, 2, 2), "input_dilation": 2,
                                "padding": 1, "transposed": True}),
 )  # fmt: skip

@@ -226,7 +226,7 @@ class QuantizedConvPlan(Plan):
     reference = staticmethod(reference)
     variants = (
         Variant("wgmma", schedule.forward(True, warpgroups=True), source="conv/quantized_conv_wgmma.cu",
-                kernels=(schedule.INTEGER_BOXES, schedule.INTEGER_WGMMA, *schedule.INTEGER_MMA[1:]), elements=BYTES, design=ArchSku.SM90A,
+                kernels=schedule.INTEGER_WARPGROUPS, elements=BYTES, design=ArchSku.SM90A,
                 guarantee=_GUARANTEE, refuses=_too_long),
         Variant("mma", schedule.forward(True), source="conv/quantized_conv.cu", kernels=schedule.INTEGER_MMA,
                 elements=BYTES, guarantee=_GUARANTEE, refuses=_too_long),

@@ -122,7 +122,7 @@ class ScaledConvPlan(Plan):
     apart = True
     variants = (
         Variant("wgmma", schedule.forward(True, warpgroups=True), source="conv/quantized_conv_wgmma.cu",
-                kernels=(schedule.FP8_BOXES, schedule.FP8_WGMMA, *schedule.FP8_MMA[1:]), elements=FP8, design=ArchSku.SM90A,
+                kernels=schedule.FP8_WARPGROUPS, elements=FP8, design=ArchSku.SM90A,
                 guarantee=replace(_NATIVE, order="wgmma")),
         Variant("mma_fp8", schedule.forward(True, True), source="conv/scaled_conv.cu", kernels=schedule.FP8_MMA_NATIVE,
                 elements=FP8, design=ArchSku.SM89, guarantee=_NATIVE, refuses=_mixed),

@@ -107,19 +107,22 @@ def test_integers(xd: str, wd: str, zero: bool, kind: str) -> None:
     given: dict[str, Any] = {"stride": (1, 1), "padding": ((1, 0), (0, 1)), "dilation": (1, 2), "groups": 2}
     if zero:  # whose windows must lie inside
         given["padding"] = ((0, 0), (0, 0))
-    x, w = integers(xd, 4, 256, 9, 8), integers(wd, 22, 128, 2, 3)
+    outputs = 22 if zero else 32  # vectors in single elements, or in pieces
+    x, w = integers(xd, 4, 256, 9, 8), integers(wd, outputs, 128, 2, 3)
     zx = integers(xd, 1)[0] if zero else 0
     s = sums(x, w, int(zx), 0, **given)
     arrays: dict[str, Any] = {"x": last(x), "w": last(w)} | ({"zero_x": np.array(zx)} if zero else {})
     want: Any = s
     if kind == "requantized":
-        scale = np.array(0.03, np.float32)
-        arrays |= {"scale_x": scale, "scale_y": np.array(90.0, np.float32)}
-        want = np.clip(np.rint(s * float(scale) / 90.0), -128, 127)
+        by, whole = np.linspace(0.01, 0.1, outputs).astype(np.float32), xd == "uint8"
+        bias = np.linspace(-900, 900, outputs).astype(np.int32 if whole else np.float32)
+        arrays |= {"scale_w": by, "bias": bias, "scale_y": np.array(90.0, np.float32)}
+        each, more = by.astype(float)[:, None, None], bias.astype(float)[:, None, None]
+        want = np.clip(np.rint(((s + more) * each if whole else s * each + more) / 90.0), -128, 127)
     y = last(np.zeros(s.shape, np.int32 if kind == "sums" else np.int8))
     desc = bc.QuantizedConvDescriptor(
         shape=x.shape, filter_shape=w.shape, **given, kind=kind, element=xd, w_element=wd,
-        out_element="int32" if kind == "sums" else "int8",
+        out_element="int32" if kind == "sums" else "int8", bias_element="int32" if xd == "uint8" else "float32",
     )  # fmt: skip
     steps = on_row("wgmma", desc, 3, **arrays, y=y)
     assert [step.kernel for step in steps] == ["filter_sums"] * zero + ["boxes"]
@@ -132,7 +135,9 @@ def test_fp8(element: str, outputs: int) -> None:
     rng = np.random.default_rng(0)
     dtype = ElementKind.of(element).dtype
     x, w = (rng.standard_normal(s).astype(dtype) for s in ((2, 128, 6, 7), (outputs, 128, 3, 2)))
-    desc = bc.ScaledConvDescriptor(shape=x.shape, filter_shape=w.shape, padding=1, element=element, out_element="float32")
+    desc = bc.ScaledConvDescriptor(
+        shape=x.shape, filter_shape=w.shape, padding=1, element=element, out_element="float32"
+    )
     y = last(np.zeros(desc.out_shape, np.float32))
     (step,) = on_row("wgmma", desc, 2, bc.ScaledConvPlan, x=last(x).view(np.uint8), w=last(w).view(np.uint8), y=y)
     assert (step.kernel, step.axes["COLS"]) == ("boxes", 64 if outputs == 24 else 128)
