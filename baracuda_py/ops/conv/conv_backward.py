@@ -23,9 +23,10 @@ from ...schedules.gemm import for_precision
 from ..gated.gated_kinds import GatedActivationKind
 from ..gemm.mma import HALVES, TF32
 from .conv import (
-    PROBLEMS, ConvDescriptor, ConvPlan, backwards, channels_last, conv_case, in_torch_sums, spread, sums, terms,
+    ConvDescriptor, ConvPlan, backwards, channels_last, conv_case, in_torch_sums, spread, sums, terms,
     torch_serves, windows,
 )  # fmt: skip
+from .layers import PROBLEMS
 
 
 @dataclass(frozen=True, kw_only=True)

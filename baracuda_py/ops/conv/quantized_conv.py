@@ -18,7 +18,8 @@ from ...core.args import Everywhere
 from ...core.benchmark import FLOPS, Benchmark
 from ...schedules import conv_codes as schedule
 from ...schedules.conv_codes import BYTES, FLOATS
-from .conv import PROBLEMS, ConvDescriptor, ConvPlan, channels_last, conv_case, in_torch_sums, sums, terms, torch_serves
+from .conv import ConvDescriptor, ConvPlan, channels_last, conv_case, in_torch_sums, sums, terms, torch_serves
+from .layers import PROBLEMS
 
 E = ElementKind
 

@@ -16,7 +16,8 @@ from ...core.args import finite_only
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.element import FP8
 from ...schedules import conv_codes as schedule
-from .conv import PROBLEMS, ConvDescriptor, ConvPlan, conv_case, terms
+from .conv import ConvDescriptor, ConvPlan, conv_case, terms
+from .layers import PROBLEMS
 from .conv import in_torch as conv_in_torch
 from .conv import reference as conv_reference
 from .quantized_conv import codes_laid, over_filter
