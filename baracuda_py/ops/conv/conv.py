@@ -293,8 +293,11 @@ def _block(torch: Any, desc: Any) -> dict[str, Any]:
     return _laid(torch, desc) | {"z": channels_last(torch, z)}
 
 
-def conv_case(draw: Any, descriptor: Callable[..., Any], **facts: Any) -> Any:
-    """Random convolutions: groups, padding that cuts, spread inputs, transposed filters; few channels and many."""
+def conv_case(draw: Any, descriptor: Callable[..., Any], many: tuple[int, int] = (8, 72), **facts: Any) -> Any:
+    """Random convolutions: groups, padding that cuts, spread inputs, transposed filters; few channels and many.
+
+    many: outputs of those with slices of 64 channels.
+    """
     rank = draw.integer(1, 3)
     groups = draw.choice((1, 1, 1, 2, 3))
     channels, outputs = draw.choice((1, 3, 8, 8, 16)), draw.choice((1, 3, 8, 16))
@@ -312,7 +315,7 @@ def conv_case(draw: Any, descriptor: Callable[..., Any], **facts: Any) -> Any:
     if draw.rarely():  # depthwise, in whole pieces of channels
         groups, channels, outputs, transposed, apart = 16, 1, 1, False, (1,) * rank
     if draw.rarely():  # slices of 64 channels, and of 64 places that fill the axes
-        groups, channels, outputs = draw.choice((1, 2)), 64, draw.choice((8, 72))
+        groups, channels, outputs = draw.choice((1, 2)), 64, draw.choice(many)
         span, step = {1: 64, 2: 8, 3: 4}[rank], 1 if rank == 3 else draw.choice((1, 2))
         extent, stride, apart, dilation = (span * step,) * rank, (step,) * rank, (1,) * rank, (1,) * rank
         padding = tuple(((k - 1) // 2, k // 2) for k in kernel)

@@ -193,7 +193,7 @@ class ConvBackwardPlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> ConvBackwardDescriptor:
-        return conv_case(draw, ConvBackwardDescriptor)  # type: ignore[no-any-return]
+        return conv_case(draw, ConvBackwardDescriptor, (8, 64))  # type: ignore[no-any-return]
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
