@@ -293,10 +293,12 @@ def _block(torch: Any, desc: Any) -> dict[str, Any]:
     return _laid(torch, desc) | {"z": channels_last(torch, z)}
 
 
-def conv_case(draw: Any, descriptor: Callable[..., Any], many: tuple[int, int] = (8, 72), **facts: Any) -> Any:
+def conv_case(
+    draw: Any, descriptor: Callable[..., Any], many: tuple[int, int] = (8, 72), slices: int = 64, **facts: Any
+) -> Any:  # fmt: skip
     """Random convolutions: groups, padding that cuts, spread inputs, transposed filters; few channels and many.
 
-    many: outputs of those with slices of 64 channels.
+    many: outputs of those with whole slices of channels, of `slices` each.
     """
     rank = draw.integer(1, 3)
     groups = draw.choice((1, 1, 1, 2, 3))
@@ -314,8 +316,8 @@ def conv_case(draw: Any, descriptor: Callable[..., Any], many: tuple[int, int] =
     extent, kernel, stride, padding, dilation, apart = zip(*axes, strict=True)
     if draw.rarely():  # depthwise, in whole pieces of channels
         groups, channels, outputs, transposed, apart = 16, 1, 1, False, (1,) * rank
-    if draw.rarely():  # slices of 64 channels, and of 64 places that fill the axes
-        groups, channels, outputs = draw.choice((1, 2)), 64, draw.choice(many)
+    if draw.rarely():  # whole slices of channels, and of 64 places that fill the axes
+        groups, channels, outputs = draw.choice((1, 2)), slices, draw.choice(many)
         span, step = {1: 64, 2: 8, 3: 4}[rank], 1 if rank == 3 else draw.choice((1, 2))
         extent, stride, apart, dilation = (span * step,) * rank, (step,) * rank, (1,) * rank, (1,) * rank
         padding = tuple(((k - 1) // 2, k // 2) for k in kernel)

@@ -254,7 +254,7 @@ class QuantizedConvPlan(Plan):
             given["activation"] = "none" if draw.kind is K.SUMS or given["activation"] == "none" else "relu"
             return QuantizedConvDescriptor(**given)
 
-        return conv_case(draw, made, **facts)  # type: ignore[no-any-return]
+        return conv_case(draw, made, slices=128, **facts)  # type: ignore[no-any-return]
 
     @classmethod
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:

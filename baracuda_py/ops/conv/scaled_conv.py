@@ -144,7 +144,7 @@ class ScaledConvPlan(Plan):
     @staticmethod
     def case(draw: Any) -> ScaledConvDescriptor:
         facts = {"out_element": draw.choice(OUTPUTS), "w_element": draw.choice(FP8)}
-        return conv_case(draw, ScaledConvDescriptor, **facts)  # type: ignore[no-any-return]
+        return conv_case(draw, ScaledConvDescriptor, slices=128, **facts)  # type: ignore[no-any-return]
 
     @classmethod
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
