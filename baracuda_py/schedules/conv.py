@@ -16,6 +16,7 @@ from typing import Any
 from ..core.element import ElementKind
 from ..core.tensor import View, merge_axes, pad
 from ..core.variant import Geometry, Problem, Step, aligned
+from .conv_boxes import tile_step
 from .conv_kernels import (
     PLACES,
     SIMT,
@@ -256,8 +257,14 @@ class Launches:
             "channels_inner": inner, "x": x.place.slot, "x_steps": x.steps, "w": place.slot, "w_steps": steps,
             "channels": -(-conv.channels // each) * each, **values,
         }  # fmt: skip
-        self.steps.append(self.tile(size, blocks, params, blocks_of_outputs))
+        boxed = self.warpgroups and not blocks_of_outputs
+        step = self.boxes(conv, x, (place, steps), params) if boxed else None
+        self.steps.append(step or self.tile(size, blocks, params, blocks_of_outputs))
         return None
+
+    def boxes(self, conv: Convolution, x: Field, w: tuple[Place, Six], params: Mapping[str, Any]) -> Step | None:
+        """The launch of a product whose operands TMA copies, or None."""
+        return tile_step(conv, x, w, params, self.element, self.p.device.sms)
 
     def tile(self, size: int, blocks: int, params: Mapping[str, Any], blocks_of_outputs: bool) -> Step:
         """The launch of a product in tiles of `size`."""

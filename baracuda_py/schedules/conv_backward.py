@@ -12,7 +12,8 @@ from typing import Any
 from ..core.tensor import merge_axes
 from ..core.variant import Geometry, Problem, Step
 from .conv import Launches, channels_inner, gradient_values
-from .conv_kernels import THREADS, WGMMA_ROWS, WGMMA_THREADS, ring_bytes, wgmma_bytes
+from .conv_boxes import filter_launch, shared_memory
+from .conv_kernels import BOX_THREADS, THREADS, WGMMA_ROWS, WGMMA_THREADS, ring_bytes, wgmma_bytes
 from .conv_pairs import Pairs, along_channels, pairs_of
 from .conv_phases import phases
 from .conv_problem import Convolution, Field, Filter, convolution_of, field_of, filter_of
@@ -109,6 +110,8 @@ class BackwardLaunches(Launches):
         if there:
             channels = -(-conv.channels // self.each) * self.each
         width = conv.taps * channels
+        if there and self.warpgroups and not self._boxes(conv, x, dy, to, channels, run):
+            return None
         if self.warpgroups:
             size = 128 if width > 64 else 64  # columns
         elif there:
@@ -129,6 +132,28 @@ class BackwardLaunches(Launches):
             return parts
         self._merge(parts, "dw", conv, to, channels, splits, run=run)
         return None
+
+    def _boxes(self, conv: Convolution, x: Field, dy: Field, to: Filter, channels: int, run: int) -> bool:
+        """The launch by boxes; False where it is there."""
+        found = filter_launch(conv, x, dy, channels, self.element)
+        if found is None:
+            return True
+        values, cols, splits = found
+        values = conv.values() | {"x_steps": x.steps, "channels": channels, **values}
+        values |= {"y_steps": [dy.steps, (0,) * 6, (0,) * 6]}
+        blocks, smem = min(values["total"], self.p.device.sms), shared_memory(cols)
+        parts = None
+        if splits == 1 and run in (0, channels):
+            whole = all(s % self.each == 0 for s in (*to.steps[:2], *to.steps[3:], conv.channels, to.start))
+            wide = whole and to.steps[2] == 1 and to.ptr % 16 == 0
+            values |= {"y": "dw", "w_steps": to.steps, "w_start": to.start, "wide": wide, "kept": conv.channels}
+        else:
+            parts = self.reserve(splits * conv.groups * conv.cols * conv.taps * channels * 4)
+            values["parts"] = ("@workspace", parts.offset)
+        self.steps.append(Step("filter_boxes", (blocks, 1, 1), values, {"COLS": cols}, BOX_THREADS, smem))
+        if parts is not None:
+            self._merge(parts, "dw", conv, to, channels, splits, run=run)
+        return False
 
     def _pairs(self, conv: Convolution, x: Field, dy: Field, to: Filter) -> str | None:
         """A phase of dw where groups have few channels."""

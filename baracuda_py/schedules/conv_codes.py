@@ -15,10 +15,12 @@ from ..core.element import FP8, ElementKind
 from ..core.params import Params
 from ..core.variant import Geometry, Kernel, Problem, Step
 from .conv import Launches, channels_inner
+from .conv_boxes import tile_step
 from .conv_formula import in_pieces
-from .conv_kernels import PACK, PARAMS, THREADS, WGMMA_COLS, WGMMA_THREADS, wgmma_bytes
-from .conv_problem import Convolution, Field, Filter, convolution_of, field_of, filter_of
+from .conv_kernels import BOX_FIELDS, BOX_THREADS, PACK, PARAMS, THREADS, WGMMA_COLS, WGMMA_THREADS, wgmma_bytes
+from .conv_problem import Convolution, Field, Filter, Six, convolution_of, field_of, filter_of
 from .gemm import ACTIVATIONS, BYTE_DEPTH, BYTE_STAGES, BYTE_THREADS, BYTE_TILE
+from .products import Place
 
 E = ElementKind
 BYTES = (E.I8, E.U8)
@@ -30,6 +32,7 @@ CODES = Params(
     zero_step="i64", bias_whole="i32", is_unsigned="i32", out="i32", **BYTE_TILE,
     ConvOut=("f32", "f16", "bf16", "i8", "u8", "i32", "e4m3", "e5m2"),
 )  # fmt: skip
+BOX_CODES = Params("ConvParams", **CODES.fields, **BOX_FIELDS)
 _INTEGERS, _FP8 = "conv/quantized_conv.cu", "conv/scaled_conv.cu"
 _TILES = {"SIZE": (128, 64)}
 
@@ -53,6 +56,17 @@ INTEGER_WGMMA = _kernel(
     "wgmma", "quantized_conv_wgmma<{T}, {W}, {COLS}>", _WARPGROUPS, {"W": BYTES, **_PANELS}, **_WGMMA
 )
 FP8_WGMMA = _kernel("wgmma", "scaled_conv_wgmma<{T}, {W}, {COLS}>", _WARPGROUPS, {"W": FP8, **_PANELS}, **_WGMMA)
+_FP8_COLS = (128, 64)  # whose sums have room for those of a slice beside them
+_BOX: dict[str, Any] = {
+    "params": BOX_CODES, "source": "conv/quantized_conv_boxes.cu", "threads": BOX_THREADS, "min_blocks": 1,
+    "kindless": True,
+}  # fmt: skip
+INTEGER_BOXES = Kernel(
+    "boxes", "quantized_conv_boxes<{T}, {W}, {COLS}>", axes={"W": BYTES, "COLS": (256, 128, 64)}, **_BOX
+)  # fmt: skip
+FP8_BOXES = Kernel("boxes", "scaled_conv_boxes<{T}, {W}, {COLS}>", axes={"W": FP8, "COLS": _FP8_COLS}, **_BOX)
+INTEGER_WARPGROUPS = (INTEGER_BOXES, INTEGER_WGMMA, SUMS, PACK_BYTES)
+FP8_WARPGROUPS = (FP8_BOXES, FP8_WGMMA, PACK_BYTES)
 FP8_EACH = _kernel("each", "scaled_conv_each<{T}, {W}>", _FP8, {"W": FP8})
 INTEGER_MMA, FP8_MMA_NATIVE, FP8_MMA = (
     (INTEGER_TILES, SUMS, PACK_BYTES),
@@ -77,15 +91,32 @@ class CodeLaunches(Launches):
     def tile(self, size: int, blocks: int, params: Mapping[str, Any], _: bool = False) -> Step:
         """The launch of a product, behind that of the filters' sums where there is a zero point."""
         w = {} if self.native else {"W": self.p.desc.w_element}
-        if self.p.views.get("zero_x") is not None:
-            outputs = params["groups"] * params["cols"]
-            places = {"w_sums": self.reserve(4 * outputs).slot, "none": self.reserve(16).slot}
-            params = {**params, **places}
-            self.steps.append(Step(SUMS.name, (-(-outputs * 32 // THREADS), 1, 1), params, w, THREADS))
+        params = self.summed(params, w)
         if self.warpgroups:
             return Step("wgmma", (blocks, 1, 1), params, {"COLS": size, **w}, WGMMA_THREADS, wgmma_bytes(size))
         shared = BYTE_STAGES * 2 * size * BYTE_DEPTH
         return Step("mma", (blocks, 1, 1), params, {"SIZE": size, **w}, BYTE_THREADS, shared)
+
+    def boxes(self, conv: Convolution, x: Field, w: tuple[Place, Six], params: Mapping[str, Any]) -> Step | None:
+        """The launch by boxes, likewise."""
+        if self.p.views.get("zero_x") is not None and not conv.inside:
+            return None
+        widths = _FP8_COLS if self.element in FP8 else (256, 128, 64)
+        step = tile_step(conv, x, w, params, self.element, self.p.device.sms, widths)
+        if step is None:
+            return None
+        other = {"W": self.p.desc.w_element}
+        return replace(step, params=self.summed(step.params, other), axes={**step.axes, **other})
+
+    def summed(self, params: Mapping[str, Any], w: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The parameters, with the filters' sums where there is a zero point."""
+        if self.p.views.get("zero_x") is not None:
+            outputs = params["groups"] * params["cols"]
+            places = {"w_sums": self.reserve(4 * outputs).slot, "none": self.reserve(16).slot}
+            params = {**params, **places}
+            own = {name: value for name, value in params.items() if name not in BOX_FIELDS}
+            self.steps.append(Step(SUMS.name, (-(-outputs * 32 // THREADS), 1, 1), own, w, THREADS))
+        return params
 
     def each_output(
         self, conv: Convolution, x: Field, w: Filter, values: Mapping[str, Any], inner: bool
@@ -110,8 +141,13 @@ def _values(p: Problem, conv: Convolution) -> dict[str, Any]:
         view = p.views.get(name)
         return 0 if view is None or view.shape in ((), (1,)) else view.strides[0]
 
+    def pieces(name: str) -> bool:
+        view = p.views.get(name)
+        return view is not None and conv.cols % 8 == 0 and step(name) == 1 and bool(view.ptr % 16 == 0)
+
+    wide = in_pieces(y, conv, False) | pieces("scale_w") << 1 | pieces("bias") << 2
     return found | {
-        "y": "y", "y_steps": [y.steps, (0,) * 6, (0,) * 6], "wide": int(in_pieces(y, conv, False)), "w_sums": "@null",
+        "y": "y", "y_steps": [y.steps, (0,) * 6, (0,) * 6], "wide": wide, "w_sums": "@null",
         "none": "@null", "scale_step": step("scale_w"), "zero_step": step("zero_w"), "bias_step": step("bias"),
         "bias": "@null" if p.bias is None else "bias",
         "bias_whole": p.bias is not None and p.bias.element is E.I32, "out": OUTPUTS.index(p.desc.out_element),

@@ -6,15 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.element import ElementKind
-from ..core.params import Params
+from ..core.params import Field, Params
 from ..core.tensor import AXES
 from ..core.variant import Kernel
+from . import gemm_wgmma
 from .gemm import ACTIVATIONS, EPILOGUE, MMA_SLAB, MMA_SLICE, MMA_STAGES, MMA_THREADS, MMA_TILE
 
 THREADS, SIMT = 256, 64
 PLACES = {False: 4, True: 8}  # places of a thread of a depthwise convolution, where it has one group or several
 # A tile on sm_90a: threads of a block, rows, columns by preference, of k in a stage, stages.
 WGMMA_THREADS, WGMMA_ROWS, WGMMA_COLS, WGMMA_DEPTH, WGMMA_STAGES = 256, 128, (128, 64), 64, 3
+# Tiles whose operands TMA copies: threads of a block, columns.
+BOX_THREADS, BOX_COLS = gemm_wgmma.THREADS, (256, 192, 128, 64)
 PARAMS = Params(
     "ConvParams", x="ptr", w="ptr", bias="ptr", z="ptr", y="ptr", pre="ptr", parts="ptr", rows="i64", cols="i64",
     channels="i64", taps="i64", groups="i64", split_rows="i64", in_extent="i64[3]", out_extent="i64[3]",
@@ -25,6 +28,13 @@ PARAMS = Params(
     conv_wgmma_threads=WGMMA_THREADS, conv_wgmma_stages=WGMMA_STAGES,
     conv_places_alone=PLACES[False], conv_places_together=PLACES[True],
 )  # fmt: skip
+# What TMA copies: boxes of places along w, h, d and the batch (kernels/conv/boxes.cuh).
+BOX_FIELDS: dict[str, Field] = {
+    "x_map": "map", "y_map": "map", "w_map": "map", "box": "i32[4]", "boxes": "i32[4]", "box_dividers": "u32[3][3]",
+    "box_count": "i64", "box_bytes": "i32", "split_boxes": "i32", "total": "i32", "between": "i32", "k": "i32",
+    "kept": "i64", "batch": "i32",
+}  # fmt: skip
+BOX_PARAMS = Params("ConvParams", **PARAMS.fields, **BOX_FIELDS)
 PACK_PARAMS = Params(
     "ConvPackParams", **{"from": "ptr"}, pre="ptr", to="ptr", count="i64", pitch="i64", channels="i64", start="i64",
     shape=f"i64[{AXES}]", steps=f"i64[2][{AXES}]", channel_step="i64[2]", rank="i32", activation="i32", down="i32",
@@ -97,7 +107,9 @@ WGMMA = Kernel(
     "wgmma", "conv_wgmma<{T}, {COLS}, {BLOCKS}>", PARAMS, {"COLS": WGMMA_COLS, "BLOCKS": (False, True)},
     threads=WGMMA_THREADS, min_blocks=2, source="conv/conv_wgmma.cu", shared="conv",
 )  # fmt: skip
-WGMMA_KERNELS, MMA_KERNELS = (WGMMA, PACK, PACK_RUNS, BLOCK_FILTER), (MMA, PACK, PACK_RUNS, BLOCK_FILTER)
+_BOXES: dict[str, Any] = {"threads": BOX_THREADS, "min_blocks": 1, "source": "conv/conv_boxes.cu", "shared": "conv"}
+BOXES = Kernel("boxes", "conv_boxes<{T}, {COLS}>", BOX_PARAMS, {"COLS": BOX_COLS}, **_BOXES)
+WGMMA_KERNELS, MMA_KERNELS = (BOXES, WGMMA, PACK, PACK_RUNS, BLOCK_FILTER), (MMA, PACK, PACK_RUNS, BLOCK_FILTER)
 SIMT_KERNELS = (SIMT_KERNEL, DIRECT, DEPTHWISE, PACK)
 
 
@@ -131,7 +143,10 @@ _FILTER_WGMMA = Kernel(
     "filter_wgmma", "conv_filter_wgmma<{T}, {COLS}>", PARAMS, {"COLS": WGMMA_COLS},
     threads=WGMMA_THREADS, min_blocks=2, source="conv/conv_wgmma.cu", shared="conv",
 )  # fmt: skip
+_FILTER_BOXES = Kernel(
+    "filter_boxes", "conv_filter_boxes<{T}, {COLS}>", BOX_PARAMS, {"COLS": BOX_COLS}, **_BOXES
+)  # fmt: skip
 _SUMS = (_BIAS, MERGE)
-WGMMA_BACKWARD = (*WGMMA_KERNELS, _FILTER_WGMMA, *_SUMS)
+WGMMA_BACKWARD = (*WGMMA_KERNELS, _FILTER_BOXES, _FILTER_WGMMA, *_SUMS)
 MMA_BACKWARD = (*MMA_KERNELS, _FILTER, *_SUMS)
 SIMT_BACKWARD = (*SIMT_KERNELS, _FILTER_SIMT, _PAIRS, *_SUMS)

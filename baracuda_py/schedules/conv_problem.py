@@ -75,6 +75,12 @@ class Convolution:
         return self.groups == 1 and self.channels > 0 and self.input_dilation == (1, 1, 1) and -(-line // each) < apart
 
     @property
+    def inside(self) -> bool:
+        """Whether all windows lie inside of x."""
+        axes = zip(self.in_extent, self.out_extent, self.kernel, self.stride, self.padding, self.dilation, strict=True)
+        return all(p <= 0 and (m - 1) * s - p + (k - 1) * d < n for n, m, k, s, p, d in axes)
+
+    @property
     def depthwise(self) -> bool:
         """Whether a group is one channel and one output."""
         return self.groups > 1 and self.cols == self.channels == 1 and self.taps > 0

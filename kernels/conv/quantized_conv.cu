@@ -47,8 +47,9 @@ template <class TX, class TW, int SIZE> BARACUDA_D void quantized_conv_mma(const
 #pragma unroll
     for (int step = 0; step < Tile::steps; ++step) slice.multiply(acc, step);
   });
-  Tile::out(ring, p, task, acc,
-            [&](i64 m, i64 n, i64 left, const auto& sum) { conv_integers_put(p, task.batch, m, n, left, sum); });
+  Tile::out(ring, p, task, acc, [&](i64 m, i64 n, i64 left, const auto& sum) {
+    conv_integers_put(p, task.batch, ConvRow(p, m), n, left, sum);
+  });
 }
 
 template <class TX, class TW> BARACUDA_D void quantized_conv_each(const ConvParams& p) {

@@ -45,13 +45,15 @@ template <class MMA, int COLS, class Put> BARACUDA_D void conv_codes_wgmma(const
 }
 
 template <class TX, class TW, int COLS> BARACUDA_D void quantized_conv_wgmma(const ConvParams& p) {
-  conv_codes_wgmma<ConvInt8<TX, TW>, COLS>(
-      p, [&](i64 group, i64 m, i64 n, i64 left, const auto& sum) { conv_integers_put(p, group, m, n, left, sum); });
+  conv_codes_wgmma<ConvInt8<TX, TW>, COLS>(p, [&](i64 group, i64 m, i64 n, i64 left, const auto& sum) {
+    conv_integers_put(p, group, ConvRow(p, m), n, left, sum);
+  });
 }
 
 template <class TX, class TW, int COLS> BARACUDA_D void scaled_conv_wgmma(const ConvParams& p) {
-  conv_codes_wgmma<ConvFp8<TX, TW>, COLS>(
-      p, [&](i64 group, i64 m, i64 n, i64 left, const auto& sum) { ConvCodes<float>::put(p, group, m, n, left, sum); });
+  conv_codes_wgmma<ConvFp8<TX, TW>, COLS>(p, [&](i64 group, i64 m, i64 n, i64 left, const auto& sum) {
+    ConvCodes<float>::put(p, group, ConvRow(p, m), n, left, sum);
+  });
 }
 
 }  // namespace baracuda

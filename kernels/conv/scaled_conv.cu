@@ -28,8 +28,9 @@ template <class TX, class TW, bool NATIVE, int SIZE> BARACUDA_D void scaled_conv
 #pragma unroll
         for (int e = 0; e < 4; ++e) acc[m][n][e] += partial[m][n][e];
   });
-  Tile::out(ring, p, task, acc,
-            [&](i64 m, i64 n, i64 left, const auto& sum) { ConvCodes<float>::put(p, task.batch, m, n, left, sum); });
+  Tile::out(ring, p, task, acc, [&](i64 m, i64 n, i64 left, const auto& sum) {
+    ConvCodes<float>::put(p, task.batch, ConvRow(p, m), n, left, sum);
+  });
 }
 
 template <class TX, class TW> BARACUDA_D void scaled_conv_each(const ConvParams& p) {

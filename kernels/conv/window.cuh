@@ -15,6 +15,7 @@ namespace baracuda {
 // The batch index and the place of a row.
 struct ConvRow {
   i64 batch, at[3];
+  BARACUDA_D ConvRow() {}
   template <class P> BARACUDA_D ConvRow(const P& p, i64 row) {
     if (p.narrow) {
       u32 rest = static_cast<u32>(row), place;

@@ -22,6 +22,7 @@ from ...schedules.conv_kernels import MMA_KERNELS, SIMT_KERNELS, WGMMA_KERNELS
 from ...schedules.gemm import ACTIVATIONS, for_precision
 from ..gemm.gemm import activated
 from ..gemm.mma import HALVES, TF32
+from .layers import PROBLEMS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -292,26 +293,13 @@ def _block(torch: Any, desc: Any) -> dict[str, Any]:
     return _laid(torch, desc) | {"z": channels_last(torch, z)}
 
 
-PROBLEMS: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("ResNet-50 3 × 3", {"shape": (64, 128, 28, 28), "filter_shape": (128, 128, 3, 3), "padding": 1}),
-    ("ResNet-50 1 × 1", {"shape": (64, 256, 56, 56), "filter_shape": (64, 256, 1, 1)}),
-    ("ResNet-50 stem", {"shape": (64, 3, 224, 224), "filter_shape": (64, 3, 7, 7), "stride": 2, "padding": 3}),
-    ("UNet 3 × 3", {"shape": (8, 320, 64, 64), "filter_shape": (320, 320, 3, 3), "padding": 1}),
-    ("VAE 3 × 3 × 3", {"shape": (1, 128, 8, 64, 64), "filter_shape": (128, 128, 3, 3, 3), "padding": 1}),
-    ("ConvNeXt depthwise 7 × 7", {"shape": (64, 96, 56, 56), "filter_shape": (96, 1, 7, 7), "padding": 3,
-                                  "groups": 96}),
-    ("ResNet-50 3 × 3 stride 2", {"shape": (64, 128, 56, 56), "filter_shape": (128, 128, 3, 3), "stride": 2,
-                                  "padding": 1}),
-    ("MobileNet depthwise 3 × 3 stride 2", {"shape": (64, 96, 112, 112), "filter_shape": (96, 1, 3, 3), "stride": 2,
-                                            "padding": 1, "groups": 96}),
-    ("UNet upsampling 2 × 2", {"shape": (8, 512, 32, 32), "filter_shape": (512, 256, 2, 2), "input_dilation": 2,
-                               "padding": 1, "transposed": True}),
-)  # fmt: skip
-"""Layers of networks that benchmarks and GPU tests take."""
+def conv_case(
+    draw: Any, descriptor: Callable[..., Any], many: tuple[int, int] = (8, 72), slices: int = 64, **facts: Any
+) -> Any:  # fmt: skip
+    """Random convolutions: groups, padding that cuts, spread inputs, transposed filters; few channels and many.
 
-
-def conv_case(draw: Any, descriptor: Callable[..., Any], **facts: Any) -> Any:
-    """Random convolutions: groups, padding that cuts, spread inputs, transposed filters; few channels and many."""
+    many: outputs of those with whole slices of channels, of `slices` each.
+    """
     rank = draw.integer(1, 3)
     groups = draw.choice((1, 1, 1, 2, 3))
     channels, outputs = draw.choice((1, 3, 8, 8, 16)), draw.choice((1, 3, 8, 16))
@@ -328,6 +316,11 @@ def conv_case(draw: Any, descriptor: Callable[..., Any], **facts: Any) -> Any:
     extent, kernel, stride, padding, dilation, apart = zip(*axes, strict=True)
     if draw.rarely():  # depthwise, in whole pieces of channels
         groups, channels, outputs, transposed, apart = 16, 1, 1, False, (1,) * rank
+    if draw.rarely():  # whole slices of channels, and of 64 places that fill the axes
+        groups, channels, outputs = draw.choice((1, 2)), slices, draw.choice(many)
+        span, step = {1: 64, 2: 8, 3: 4}[rank], 1 if rank == 3 else draw.choice((1, 2))
+        extent, stride, apart, dilation = (span * step,) * rank, (step,) * rank, (1,) * rank, (1,) * rank
+        padding = tuple(((k - 1) // 2, k // 2) for k in kernel)
     pair = (groups * channels, outputs) if transposed else (groups * outputs, channels)
     kind = draw.element
     return descriptor(

@@ -23,9 +23,10 @@ from ...schedules.gemm import for_precision
 from ..gated.gated_kinds import GatedActivationKind
 from ..gemm.mma import HALVES, TF32
 from .conv import (
-    PROBLEMS, ConvDescriptor, ConvPlan, backwards, channels_last, conv_case, in_torch_sums, spread, sums, terms,
+    ConvDescriptor, ConvPlan, backwards, channels_last, conv_case, in_torch_sums, spread, sums, terms,
     torch_serves, windows,
 )  # fmt: skip
+from .layers import PROBLEMS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +193,7 @@ class ConvBackwardPlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> ConvBackwardDescriptor:
-        return conv_case(draw, ConvBackwardDescriptor)  # type: ignore[no-any-return]
+        return conv_case(draw, ConvBackwardDescriptor, (8, 64))  # type: ignore[no-any-return]
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:

@@ -18,7 +18,8 @@ from ...core.args import Everywhere
 from ...core.benchmark import FLOPS, Benchmark
 from ...schedules import conv_codes as schedule
 from ...schedules.conv_codes import BYTES, FLOATS
-from .conv import PROBLEMS, ConvDescriptor, ConvPlan, channels_last, conv_case, in_torch_sums, sums, terms, torch_serves
+from .conv import ConvDescriptor, ConvPlan, channels_last, conv_case, in_torch_sums, sums, terms, torch_serves
+from .layers import PROBLEMS
 
 E = ElementKind
 
@@ -226,7 +227,7 @@ class QuantizedConvPlan(Plan):
     reference = staticmethod(reference)
     variants = (
         Variant("wgmma", schedule.forward(True, warpgroups=True), source="conv/quantized_conv_wgmma.cu",
-                kernels=(schedule.INTEGER_WGMMA, *schedule.INTEGER_MMA[1:]), elements=BYTES, design=ArchSku.SM90A,
+                kernels=schedule.INTEGER_WARPGROUPS, elements=BYTES, design=ArchSku.SM90A,
                 guarantee=_GUARANTEE, refuses=_too_long),
         Variant("mma", schedule.forward(True), source="conv/quantized_conv.cu", kernels=schedule.INTEGER_MMA,
                 elements=BYTES, guarantee=_GUARANTEE, refuses=_too_long),
@@ -253,7 +254,7 @@ class QuantizedConvPlan(Plan):
             given["activation"] = "none" if draw.kind is K.SUMS or given["activation"] == "none" else "relu"
             return QuantizedConvDescriptor(**given)
 
-        return conv_case(draw, made, **facts)  # type: ignore[no-any-return]
+        return conv_case(draw, made, slices=128, **facts)  # type: ignore[no-any-return]
 
     @classmethod
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:

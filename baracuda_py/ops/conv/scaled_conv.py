@@ -16,7 +16,8 @@ from ...core.args import finite_only
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.element import FP8
 from ...schedules import conv_codes as schedule
-from .conv import PROBLEMS, ConvDescriptor, ConvPlan, conv_case, terms
+from .conv import ConvDescriptor, ConvPlan, conv_case, terms
+from .layers import PROBLEMS
 from .conv import in_torch as conv_in_torch
 from .conv import reference as conv_reference
 from .quantized_conv import codes_laid, over_filter
@@ -122,7 +123,7 @@ class ScaledConvPlan(Plan):
     apart = True
     variants = (
         Variant("wgmma", schedule.forward(True, warpgroups=True), source="conv/quantized_conv_wgmma.cu",
-                kernels=(schedule.FP8_WGMMA, *schedule.FP8_MMA[1:]), elements=FP8, design=ArchSku.SM90A,
+                kernels=schedule.FP8_WARPGROUPS, elements=FP8, design=ArchSku.SM90A,
                 guarantee=replace(_NATIVE, order="wgmma")),
         Variant("mma_fp8", schedule.forward(True, True), source="conv/scaled_conv.cu", kernels=schedule.FP8_MMA_NATIVE,
                 elements=FP8, design=ArchSku.SM89, guarantee=_NATIVE, refuses=_mixed),
@@ -143,7 +144,7 @@ class ScaledConvPlan(Plan):
     @staticmethod
     def case(draw: Any) -> ScaledConvDescriptor:
         facts = {"out_element": draw.choice(OUTPUTS), "w_element": draw.choice(FP8)}
-        return conv_case(draw, ScaledConvDescriptor, **facts)  # type: ignore[no-any-return]
+        return conv_case(draw, ScaledConvDescriptor, slices=128, **facts)  # type: ignore[no-any-return]
 
     @classmethod
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:

@@ -135,9 +135,8 @@ def last(array: np.ndarray) -> np.ndarray:
     return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 1, -1)), -1, 1)
 
 
-def on_row(row: str, desc: Any, sms: int = 132, **arrays: Any) -> list[Any]:
+def on_row(row: str, desc: Any, sms: int = 132, plan: Any = bc.QuantizedConvPlan, **arrays: Any) -> list[Any]:
     """Emulates it in a row, gives the launches."""
-    plan = bc.QuantizedConvPlan
     with emulating() as emulator:
         chosen = plan(desc, bc.PlanPreference(), emulated_device(9.0, sms))
         chosen.rows = tuple(one for one in chosen.rows if one.name == row)
