@@ -1117,6 +1117,7 @@ from baracuda_py import weight_norm_backward as weight_norm_backward
 # ops.optimizer
 from baracuda_py import adam_step as adam_step
 from baracuda_py import global_norm as global_norm
+from baracuda_py import inverse_root as inverse_root
 # ops.points
 from baracuda_py import ball_query as ball_query
 from baracuda_py import chamfer_distance as chamfer_distance
