@@ -40,10 +40,16 @@ class _Retired(NamedTuple):
 
 
 _retired: list[_Retired] = []
+_sweeping = Mutex()
 
 
 def _swept() -> None:
-    """Free what no peer reads any more."""
+    """Free what no peer reads any more; ranks that are threads close at once."""
+    with _sweeping():
+        _sweep()
+
+
+def _sweep() -> None:
     for one in list(_retired):
         with one.memory.inside():
             said = one.memory.read(one.ptr + kernels.LEFT, 8 * one.size)
@@ -252,7 +258,8 @@ class PeerRanks:
                 self.closed = True
                 self.memory.free_words(self._word)
             if not failed:
-                _retired.append(_Retired(self.memory, self.regions[self.rank], self.rank, self.size))
+                with _sweeping():
+                    _retired.append(_Retired(self.memory, self.regions[self.rank], self.rank, self.size))
                 _swept()
 
 

@@ -57,7 +57,8 @@ BARACUDA_D Vec<V, N> conv_channels(const void* from, i64 first, i64 step, i64 le
 
 // Codes of 8 bits of exact sums s in float, where its roundings cannot tell another one: of q = s scale_x scale_w / scale_y +
 // bias / scale_y with a bound `err` of what they add up to, seven of 2^-24 of each term and at most 2^-60 of what underflows, the
-// nearest integer is certain where q is farther than `err` from a tie. Returns whether all are; else double decides (conv_nearest).
+// nearest integer is certain where q is farther than `err` from a tie, and what is cut to a code's range beyond 1024. Returns
+// whether all are; else double decides (conv_nearest).
 template <int N, class P>
 BARACUDA_D bool conv_codes_in_float(const P& p, const Vec<i64, N>& s, i64 first, i64 left, Vec<u8, N>& y) {
   constexpr float most = 1125899906842624.0f, least = 1.0f / most;  // 2^50: beyond, scales may leave what float holds
@@ -85,8 +86,8 @@ BARACUDA_D bool conv_codes_in_float(const P& p, const Vec<i64, N>& s, i64 first,
     const float err = math::fma(math::abs(term) + math::abs(more), 0x1p-20f, 0x1p-60f);
     const float q = term + more, held = math::fmin(math::fmax(q, p.activation != 0 ? 0.0f : -1024.0f), 1024.0f);
     const float whole = (held + shift) - shift;
-    certain = certain &&
-              (k >= left || (short_sum == s[k] && math::abs(held - whole) + err < 0.5f));  // not where anything is NaN
+    const bool told = math::abs(held - whole) + err < 0.5f || math::abs(q) - err > 1024.0f;  // neither where it is NaN
+    certain = certain && (k >= left || (short_sum == s[k] && told));
     y[k] = static_cast<u8>(static_cast<int>(math::fmin(math::fmax(whole + zero, lowest), highest)));
   }
   return certain;

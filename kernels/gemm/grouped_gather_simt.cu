@@ -28,15 +28,15 @@ template <class T, bool GATED> BARACUDA_D void grouped_gather_simt(const Grouped
   const i64 row = static_cast<i64>(divmod(static_cast<u64>(number), static_cast<u64>(p.n), rest));
   const i64 column = static_cast<i64>(rest), group = group_of_row(p, row);
   const i64 source = read_index(p.index, p.index_wide, row * p.index_step);
-  const bool there = group >= 0 && source >= 0 && source < p.sources;
+  const bool there = source >= 0 && source < p.sources;
   const auto product = [&](const void* matrix, int which, int place) {
     A sum = A(0);
-    if (there) {
+    if (group >= 0) {
       const i64 *const of_x = p.strides[gemm_matrix::a], *const of_b = p.strides[which];
-      const T* const x = static_cast<const T*>(p.a) + source * of_x[0];
+      const T* const x = static_cast<const T*>(p.a) + (there ? source * of_x[0] : 0);
       const T* const b = static_cast<const T*>(matrix) + group * p.group_strides[place] + column * of_b[1];
       for (i64 i = lane_id(); i < p.k; i += warp_size)
-        sum = math::fma(to_acc(x[i * of_x[1]]), to_acc(b[i * of_b[0]]), sum);
+        sum = math::fma(there ? to_acc(x[i * of_x[1]]) : A(0), to_acc(b[i * of_b[0]]), sum);
     }
     return Vec<A, 1>{{warp_reduce<Sum>(sum)}};
   };

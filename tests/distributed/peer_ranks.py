@@ -58,6 +58,9 @@ class Held:
             self.y[:n] = self.x[:n]
             wrong += (self.y[:n] != self.want[:n]).sum()
         int(wrong)
+        for kernel in peer_kernels.PHASES:  # and both ways of the kernels, with operands on a boundary and not
+            for place in (0, 2):
+                comm.peers.prepare(kernel, self.kind, self.op, place)
         D.barrier(comm)
 
     def seen(self, memory: Any, start: int, count: int) -> Any:

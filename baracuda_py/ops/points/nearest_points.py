@@ -152,7 +152,7 @@ class NearestPointsPlan(Plan):
             if (ordered.diff(dim=-1) < 1e-6).any():
                 return NotImplemented
         squares, index = distance.topk(desc.k, largest=False)
-        return {"index": index.to(desc.index_element.torch(torch)), "squares": squares}
+        return {"index": index.to(getattr(torch, str(desc.index_element))), "squares": squares}
 
     @staticmethod
     def case(draw: Any) -> NearestPointsDescriptor:

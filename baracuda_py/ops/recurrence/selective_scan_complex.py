@@ -7,33 +7,42 @@ from typing import Any
 
 from ...core import Args, Array, Guarantee, Params, Plan, Relative, Variant, Vjp, operand, output
 from ...calls.functional import functional
+from ...core.args import finite_only
 from ..attention.packed.ragged import INDEX, random_bounds
+from .kinds import numbers
 from .selective import COMMON, POLICY, PackedScan, SelectiveScanComplexDescriptor, scan_case, step_sizes, walking
 from .selective_scan import X, in_torch, reference, scan_benchmarks, scan_geometry
 
 MATRIX, INPUTS, STATE = "dim states pair", "batch groups states length pair", "num_states dim states pair"
 
 
+@finite_only
 def turning(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
-    """For tests: decays below 1 that turn."""
+    """For tests: decays below 1 that turn; a product of complex numbers makes of an infinity an infinity or NaN."""
     made = rng.uniform(-2.0, 2.0, shape)
     made[..., 0] = -rng.uniform(0.05, 2.0, shape[:-1])
     return made
+
+
+@finite_only
+def finite_steps(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
+    """For tests: steps of time; see `turning`."""
+    return step_sizes(rng, desc, shape)
 
 
 @dataclass(slots=True, kw_only=True)
 class SelectiveScanComplexArgs(Args):
     """Those of `SelectiveScanArgs`; the parts of each number of a, b, c and the states lie side by side, last."""
 
-    u: Array = operand(X)
-    delta: Array = operand(X, values=step_sizes)
+    u: Array = operand(X, values=numbers)
+    delta: Array = operand(X, values=finite_steps)
     a: Array = operand(MATRIX, element="acc", values=turning)
-    b: Array = operand(INPUTS)
-    c: Array = operand(INPUTS)
-    d: Array | None = operand("dim", element="acc", optional=True)
-    z: Array | None = operand(X, optional=True)
-    delta_bias: Array | None = operand("dim", element="acc", optional=True, values=step_sizes)
-    initial_state: Array | None = operand(STATE, element="acc", optional=True)
+    b: Array = operand(INPUTS, values=numbers)
+    c: Array = operand(INPUTS, values=numbers)
+    d: Array | None = operand("dim", element="acc", optional=True, values=numbers)
+    z: Array | None = operand(X, optional=True, values=numbers)
+    delta_bias: Array | None = operand("dim", element="acc", optional=True, values=finite_steps)
+    initial_state: Array | None = operand(STATE, element="acc", optional=True, values=numbers)
     cu_seqlens: Array | None = operand("num_bounds", element=INDEX, optional=True, values=random_bounds("length"))
     y: Array = output(X)
     last_state: Array | None = output(STATE, element="acc", optional=True)

@@ -8,30 +8,31 @@ from typing import Any
 from ...core import Args, Array, Guarantee, Kernel, Plan, Relative, Variant, operand, output
 from ...calls.functional import functional
 from ..attention.packed.ragged import INDEX, random_bounds
+from .kinds import numbers
 from .selective import (
-    COMPLEX_STATES, POLICY, THREADS, PackedScan, SelectiveScanComplexDescriptor, scan_case, step_sizes, walking,
+    COMPLEX_STATES, POLICY, THREADS, PackedScan, SelectiveScanComplexDescriptor, scan_case, walking,
 )  # fmt: skip
 from .selective_scan import X, scan_benchmarks
 from .selective_scan_backward import FOLD, PARAMS, reference, slopes_geometry
-from .selective_scan_complex import INPUTS, MATRIX, STATE, turning
+from .selective_scan_complex import INPUTS, MATRIX, STATE, finite_steps, turning
 
 
 @dataclass(slots=True, kw_only=True)
 class SelectiveScanComplexBackwardArgs(Args):
     """Those of `SelectiveScanBackwardArgs`, with pairs; ∂L/∂re and ∂L/∂im are the parts of a gradient."""
 
-    dy: Array = operand(X)
-    u: Array = operand(X)
-    delta: Array = operand(X, values=step_sizes)
+    dy: Array = operand(X, values=numbers)
+    u: Array = operand(X, values=numbers)
+    delta: Array = operand(X, values=finite_steps)
     a: Array = operand(MATRIX, element="acc", values=turning)
-    b: Array = operand(INPUTS)
-    c: Array = operand(INPUTS)
-    d: Array | None = operand("dim", element="acc", optional=True)
-    z: Array | None = operand(X, optional=True)
-    delta_bias: Array | None = operand("dim", element="acc", optional=True, values=step_sizes)
-    initial_state: Array | None = operand(STATE, element="acc", optional=True)
+    b: Array = operand(INPUTS, values=numbers)
+    c: Array = operand(INPUTS, values=numbers)
+    d: Array | None = operand("dim", element="acc", optional=True, values=numbers)
+    z: Array | None = operand(X, optional=True, values=numbers)
+    delta_bias: Array | None = operand("dim", element="acc", optional=True, values=finite_steps)
+    initial_state: Array | None = operand(STATE, element="acc", optional=True, values=numbers)
     cu_seqlens: Array | None = operand("num_bounds", element=INDEX, optional=True, values=random_bounds("length"))
-    dlast_state: Array | None = operand(STATE, element="acc", optional=True)
+    dlast_state: Array | None = operand(STATE, element="acc", optional=True, values=numbers)
     du: Array | None = output(X, optional=True)
     ddelta: Array | None = output(X, optional=True)
     da: Array | None = output(MATRIX, element="acc", optional=True)

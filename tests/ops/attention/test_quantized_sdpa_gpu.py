@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bc
+from baracuda_py.core import PlanPreference
 from baracuda_py.ops.attention.quantized.quantized_sdpa import QuantizedSdpaDescriptor, QuantizedSdpaPlan
 from baracuda_py.testing.draw import fill
 from baracuda_py.testing.gpu import wrong_plan
@@ -32,7 +33,8 @@ def test_rows(kind: tuple[str, str, str | None], d: int, causal: bool) -> None:
     plan = QuantizedSdpaPlan.select(desc)
     every, plans = plan.rows, []
     for n in range(len(every)):
-        plans.append(QuantizedSdpaPlan.select(desc))
+        own = PlanPreference(max_workspace_bytes=(1 << 50) + n)  # a plan of its own
+        plans.append(QuantizedSdpaPlan.select(desc, own))
         plans[-1].rows = every[n:]
     assert wrong_plan(case, plans) is None
 
