@@ -34,13 +34,15 @@ NOT_RUN = {
     r"pytest ": "runs this test, among all others",
     r"compute-sanitizer ": "wants a GPU",
     r"python benchmarks/(run|bandwidth|host|train_step|generate|attention|fusions|linear_loss)\.py": "measures a GPU",
-    r"python benchmarks/(sparse_products|optimizers|recurrent_layers)\.py": "measures a GPU",
+    r"python benchmarks/(sparse_products|optimizers|recurrent_layers|distributed)\.py": "measures a GPU",
     r"python benchmarks/first_call\.py .*--arch": "compiles every problem of an op; tests/test_compile.py does so",
     r"python benchmarks/cub_compile\.py": "wants a download of CCCL; tests/test_cub_compile.py runs it on a stand-in",
     r"python examples/quantize_gpt\.py": "quantises for minutes; tests/test_quantize_example.py runs a smaller model",
     r"python -m baracuda_py warm ": "compiles an op whole, or a model; tests/test_cli_warm.py runs little of it",
     r"python -m baracuda_py cache --(export|import) ": "of the user's own cache; tests/jit/test_archive.py runs both",
     r"python -m baracuda_py tune ": "measures a GPU",
+    r"(torchrun|srun|mpirun) ": "starts ranks on several hosts",
+    r"export (MASTER_ADDR|BARACUDA_DISTRIBUTED_KEY)=": "says where the ranks meet",
     r"python -m baracuda_py (env \||ops OP$)": "stands for several commands",
 }
 

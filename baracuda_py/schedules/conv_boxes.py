@@ -29,7 +29,7 @@ _FULL = 0.7  # of a tile's rows, or of the columns and slices of a filter's grad
 _END, _PART, _SHORTEST = 4, 0.1, 8
 
 
-_STAGES = {256: 4, 192: 4, 128: 6, 64: 8}  # by columns of a tile, as kernels/conv/boxes.cuh has them
+_STAGES = {256: 4, 192: 4, 128: 6, 64: 8}  # by columns of a tile
 _SLOWER = {256: 1.05, 192: 1.08, 128: 1.15, 64: 1.4}  # products of a narrower tile, which copies more for each
 
 

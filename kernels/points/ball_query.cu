@@ -20,6 +20,7 @@ template <class T> BARACUDA_D void ball_query(const BallParams& p) {
   for (i64 start = 0; start < end && found < p.k; start += warp_size) {
     const i64 i = start + lane;
     A sum = A(0);
+#pragma unroll 1
     for (i64 d = 0; d < p.dims; ++d) {
       const A x = i < end ? to_acc(points[i * p.point_steps[1] + d * p.point_steps[2]]) : A(0);
       const A step = x - to_acc(own[d * p.query_steps[2]]);

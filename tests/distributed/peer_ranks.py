@@ -53,7 +53,8 @@ class Held:
         self.x = cupy.asarray(parts[comm.rank].view(np.uint8))
         self.y = cupy.zeros(len(self.x) + 64, np.uint8)
         wrong = cupy.zeros((), np.int64)
-        for n in (1, len(self.x)):  # CuPy's kernels and memory, before any rank waits on a device that it may share
+        # CuPy's kernels of every size, and memory, before any rank waits on a device that it may share.
+        for n in (*(1 << k for k in range(len(self.x).bit_length())), len(self.x)):
             self.y[:n] = 99
             self.y[:n] = self.x[:n]
             wrong += (self.y[:n] != self.want[:n]).sum()

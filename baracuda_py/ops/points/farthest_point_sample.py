@@ -132,7 +132,7 @@ class FarthestPointSamplePlan(Plan):
         ),
         Variant(
             "block", _block, source="points/farthest_point_sample.cu", elements=FLOATS,
-            guarantee=Guarantee(Exact(), batch_invariant=True),
+            guarantee=Guarantee(Exact(), batch_invariant=True), may_spill=True,
             kernels=(Kernel("far", "farthest<{T}>", PARAMS, threads=THREADS),),
         ),
     )  # fmt: skip

@@ -67,7 +67,8 @@ def reference(
     """NumPy, walk by walk and step by step."""
     path = np.zeros((desc.walks, desc.places), np.int64)
     edge_ids = np.full((desc.walks, desc.length), -1, np.int64)
-    back, away = 1.0 / float(p), 1.0 / float(q)
+    with np.errstate(all="ignore"):
+        back, away = (float(np.divide(1.0, float(weight))) for weight in (p, q))
 
     def ends(node: int) -> Any:
         return indices[slice(*row_of(indptr, node, desc.nodes, desc.edges))]
@@ -97,8 +98,10 @@ def _chosen(draw: Tries, weights: Any, most: float) -> int:
         u = ((fourth << 32 | third) >> 11) * 2.0**-53
         if u * most < weights[place]:
             return place
-    sums = np.cumsum(weights)
-    return min(int(np.searchsorted(sums, u * sums[-1], side="right")), len(weights) - 1)
+    with np.errstate(all="ignore"):
+        sums = np.cumsum(weights)
+        past = sums > u * sums[-1]
+    return int(np.argmax(past)) if past.any() else len(weights) - 1
 
 
 PARAMS = Params(

@@ -20,15 +20,15 @@ template <class T, class P> struct TripletMarginRow {
   BARACUDA_D explicit TripletMarginRow(const LossRow<T, P>& r)
       : row(r), order(static_cast<A>(r.p.order)), eps(static_cast<A>(r.p.eps)), d{}, share{}, many{} {}
   BARACUDA_D bool largest() const { return math::isinf(order); }
-  static BARACUDA_D Distance joined(Distance a, Distance b, bool largest) {
+  static BARACUDA_D Distance merged(Distance a, Distance b, bool largest) {
     if (!largest) return {a.sum + b.sum, A(0)};
     if (a.sum == b.sum) return {a.sum, a.count + b.count};
     return b.sum > a.sum || math::isnan(b.sum) ? b : a;
   }
   BARACUDA_D State merge(State a, State b) const {
     const bool most = largest();
-    return {joined(a.positive, b.positive, most), joined(a.negative, b.negative, most),
-            joined(a.swapped, b.swapped, most)};
+    return {merged(a.positive, b.positive, most), merged(a.negative, b.negative, most),
+            merged(a.swapped, b.swapped, most)};
   }
   BARACUDA_D void join(Distance& s, A difference) const {
     const A size = math::abs(difference);
@@ -36,7 +36,7 @@ template <class T, class P> struct TripletMarginRow {
     if (order == A(2)) power = size * size;
     else if (order == A(0)) power = size != A(0) ? A(1) : A(0);
     else if (order != A(1) && !largest()) power = math::pow(size, order);
-    s = joined(s, {power, A(1)}, largest());
+    s = merged(s, {power, A(1)}, largest());
   }
   BARACUDA_D void add(State& s, i64, const A* x) const {
     join(s.positive, x[0] - x[1] + eps), join(s.negative, x[0] - x[2] + eps);
