@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from functools import partial
 
@@ -115,11 +116,13 @@ def frames(call):
         count[0] += event == "call"
 
     before = sys.getprofile()
+    gc.disable()  # what is collected may have functions of its own
     sys.setprofile(seen)
     try:
         call()
     finally:
         sys.setprofile(before)
+        gc.enable()
     return count[0]
 
 

@@ -141,7 +141,8 @@ def test_a_number_that_requires_a_gradient_has_it_or_is_refused_after_one_that_d
         if spec.integer or spec.name not in taken:
             continue
         held = {n: v for n, v in facts.items() if n != spec.name}
-        number = torch.tensor(2.0, dtype=next(results([*operands, *held.values()])).dtype)
+        of = next(results([*operands, *held.values()]), torch.empty((), dtype=torch.float64))
+        number = torch.tensor(2.0, dtype=of.dtype)
         try:
             for _ in range(2):
                 made = function(*operands, **held, **{spec.name: number})
@@ -204,7 +205,9 @@ def test_gradients_of_functions_written_by_hand_are_right(name: str) -> None:
             return [put(one) for one in value] if isinstance(value, list) else held.get(id(value), value)
 
         made = getattr(bt, name)(*map(put, operands), **{n: put(value) for n, value in facts.items()})
-        found = tuple(one for one in results(made) if one.requires_grad)
+        found = tuple(
+            one.masked_fill(one.isinf(), 0) for one in results(made) if one.requires_grad
+        )  # masks hide by -inf
         alone = name.endswith("_with_stats") or name in ("native_batch_norm", "native_group_norm", "eig")
         return found[:1] if alone else found  # none comes through the lse, mean and rstd, or through phases
 

@@ -30,5 +30,6 @@ def ends(lengths: Any, batch: int, count: int) -> list[int]:
 
 
 def random_points(rng: np.random.Generator, desc: Any, shape: tuple[int, ...]) -> Any:
-    """Test data: points of a coarse grid, of which some coincide and many are as far as others."""
-    return np.round(4 * rng.random(shape)) / 4
+    """Test data: points anywhere, or of a coarse grid, of which some coincide and many are as far as others."""
+    made = rng.random(shape)
+    return made if rng.random() < 0.5 else np.round(4 * made) / 4
