@@ -30,7 +30,9 @@ class Place:
 
             cupy.cuda.Device(host.rank).use()
             torch.cuda.set_device(host.rank)
-            self.comm = D.communicator(f"{meeting}/ours", rank=host.rank, size=host.size, engine="nccl", timeout=600.0)
+            self.comm = D.communicator(
+                f"{meeting}/ours", rank=host.rank, size=host.size, engine="nccl", peers=True, timeout=600.0
+            )
         else:
             self.comm = host
         dist.init_process_group(

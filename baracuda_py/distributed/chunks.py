@@ -61,7 +61,7 @@ def lane_for(
         return None, 1  # what is wrong is said where it is exchanged
     if out is not None and not _written_apart(out, (rows, columns), at.element, reads):
         return None, 1
-    if asked is None and (at.device < 0 or comm.link.device.fake or rows < ROWS):
+    if asked is None and (at.device < 0 or isinstance(comm.peers, str) or comm.link.device.fake or rows < ROWS):
         return None, 1
     lane = Lane(comm, x, stream)
     lane.prepare()

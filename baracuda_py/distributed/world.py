@@ -30,7 +30,7 @@ SIZES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 
 def communicator(
     source: Any = None, *, rank: int | None = None, size: int | None = None, engine: str | None = None,
-    timeout: float = 60.0,
+    peers: bool = False, timeout: float = 60.0,
 ) -> Communicator:  # fmt: skip
     """This process's communicator; every process of the job calls it.
 
@@ -40,7 +40,9 @@ def communicator(
     this is `rank`. A torch ProcessGroup: its ranks, and what carries its collectives. The module `jax.distributed`,
     once it is initialized: its processes. engine: "processes" (arrays of the host over sockets), "torch", "nccl"
     (arrays of CUDA devices), "peers" (the same on one host, by our kernels alone); None is the first, or for a
-    ProcessGroup the second. timeout: seconds to wait for the others here and in every call.
+    ProcessGroup the second. peers: of engine "nccl", whether sums read the memory of the other GPUs of the host where
+    that can be, and `overlap=None` may cut products into chunks: the same bits, not yet measured on several GPUs.
+    timeout: seconds to wait for the others here and in every call.
     Raises `TimedOutError`, `MismatchError` or `RankLostError` on every rank where some did not come or differ.
     """
     limit = seconds(timeout)
@@ -53,7 +55,7 @@ def communicator(
         at = _master() if count > 1 else Directory(Path())
     elif package_name(type(source)) == "torch":
         comm = import_module("baracuda_py.distributed.process_group").group_communicator(source, limit)
-        return _linked(comm, engine)
+        return _linked(comm, engine, peers)
     elif of_jax(source):
         own, count = processes()
         at = Told(own) if count > 1 else Directory(Path())
@@ -68,17 +70,17 @@ def communicator(
         raise InvalidProblemError(f"rank must be from 0 to {count - 1}, got {own}")
     made = Communicator(ProcessTransport(own, count, meet(at, own, count, limit)), limit)
     try:
-        made.exchange({"collective": "communicator", "engine": engine})  # all have found all
-        return _linked(made, engine)
+        made.exchange({"collective": "communicator", "engine": engine, "peers": peers})  # all have found all
+        return _linked(made, engine, peers)
     except BaseException:
         made.close()
         raise
 
 
-def _linked(comm: Communicator, engine: str | None) -> Communicator:
+def _linked(comm: Communicator, engine: str | None, peers: bool) -> Communicator:
     if engine == "nccl":
         comm.attach(linked_by_nccl)
-    if engine in ("nccl", "peers"):
+    if engine == "peers" or (engine == "nccl" and peers):
         comm.reach(reached_peers)
     if engine == "peers" and isinstance(comm.peers, str):
         raise UnsupportedError(f"engine peers: {comm.peers}")

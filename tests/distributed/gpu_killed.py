@@ -16,7 +16,7 @@ def killed(comm: Any, directory: str, notes: str, layered: bool) -> None:
     import cupy
 
     cupy.cuda.Device(comm.rank).use()
-    link = D.communicator(directory, rank=comm.rank, size=comm.size, engine="nccl", timeout=15.0)
+    link = D.communicator(directory, rank=comm.rank, size=comm.size, engine="nccl", peers=True, timeout=15.0)
     x = cupy.ones((2048, 512), cupy.float32)
 
     def together() -> None:

@@ -75,7 +75,7 @@ def linked(comm: Any, directory: str, timeout: float = 60.0) -> Iterator[Any]:
     import cupy
 
     cupy.cuda.Device(comm.rank).use()
-    with D.communicator(directory, rank=comm.rank, size=comm.size, engine="nccl", timeout=timeout) as link:
+    with D.communicator(directory, rank=comm.rank, size=comm.size, engine="nccl", peers=True, timeout=timeout) as link:
         yield link
 
 
