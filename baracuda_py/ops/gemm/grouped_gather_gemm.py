@@ -109,7 +109,7 @@ class GroupedGatherGemmPlan(Grouped, Plan):
             ),
         ),
         Variant(
-            "simt", simt, source="gemm/grouped_gather_simt.cu", kernels=(SIMT_KERNEL,),
+            "simt", simt, source="gemm/grouped_gather_simt.cu", kernels=(SIMT_KERNEL,), may_spill=True,
             guarantee=Guarantee(Forward(128), batch_invariant=True, roundings=lambda desc: desc.k),
         ),
     )  # fmt: skip
