@@ -639,6 +639,7 @@ from .ops.loss.ctc_align import CtcAlignPlan as CtcAlignPlan
 from .ops.loss.ctc_collapse import CtcCollapseArgs as CtcCollapseArgs
 from .ops.loss.ctc_collapse import CtcCollapseDescriptor as _CtcCollapseDescriptor
 from .ops.loss.ctc_collapse import CtcCollapsePlan as CtcCollapsePlan
+from .ops.loss.ctc_loss import CtcDescriptor as _CtcDescriptor
 from .ops.loss.ctc_loss import CtcLossArgs as CtcLossArgs
 from .ops.loss.ctc_loss import CtcLossDescriptor as _CtcLossDescriptor
 from .ops.loss.ctc_loss import CtcLossPlan as CtcLossPlan
@@ -742,6 +743,7 @@ from .ops.optimizer.global_norm import GlobalNormPlan as GlobalNormPlan
 from .ops.points.ball_query import BallQueryArgs as BallQueryArgs
 from .ops.points.ball_query import BallQueryDescriptor as _BallQueryDescriptor
 from .ops.points.ball_query import BallQueryPlan as BallQueryPlan
+from .ops.points.distances import CloudQueriesDescriptor as _CloudQueriesDescriptor
 from .ops.points.farthest_point_sample import FarthestPointSampleArgs as FarthestPointSampleArgs
 from .ops.points.farthest_point_sample import FarthestPointSampleDescriptor as _FarthestPointSampleDescriptor
 from .ops.points.farthest_point_sample import FarthestPointSamplePlan as FarthestPointSamplePlan
@@ -1103,6 +1105,7 @@ from .ops.segment.gather_scatter import GatherScatterPlan as GatherScatterPlan
 from .ops.segment.gather_scatter_backward import GatherScatterBackwardArgs as GatherScatterBackwardArgs
 from .ops.segment.gather_scatter_backward import GatherScatterBackwardDescriptor as _GatherScatterBackwardDescriptor
 from .ops.segment.gather_scatter_backward import GatherScatterBackwardPlan as GatherScatterBackwardPlan
+from .ops.segment.graph_rows import GraphDescriptor as _GraphDescriptor
 from .ops.segment.neighbor_sample import NeighborSampleArgs as NeighborSampleArgs
 from .ops.segment.neighbor_sample import NeighborSampleDescriptor as _NeighborSampleDescriptor
 from .ops.segment.neighbor_sample import NeighborSamplePlan as NeighborSamplePlan
@@ -4796,11 +4799,14 @@ class CrossEntropyTermsDescriptor(_CrossEntropyTermsDescriptor):
     """logits (*batch_shape, num_classes); the loss has shape () or, with 'none', batch_shape."""
     def __init__(self, *, kind: TargetKind | str, batch_shape: SupportsIndex | Sequence[SupportsIndex], num_classes: SupportsIndex, ignore_index: SupportsIndex = -100, label_smoothing: SupportsFloat = 0.0, z_loss: SupportsFloat = 0.0, softcap: SupportsFloat = 0.0, logit_scale: SupportsFloat = 1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', element: DType) -> None: ...
 class CtcAlignDescriptor(_CtcAlignDescriptor):
-    """log_probs has shape (input_length, batch, classes); targets (batch, length), or (length,) one after another."""
+    """As `CtcDescriptor`."""
     def __init__(self, *, input_length: SupportsIndex, batch: SupportsIndex, classes: SupportsIndex, target_shape: SupportsIndex | Sequence[SupportsIndex], max_target_length: SupportsIndex | None = None, blank: SupportsIndex = 0, index_element: DType = ..., element: DType) -> None: ...
 class CtcCollapseDescriptor(_CtcCollapseDescriptor):
     """path is [steps, batch]; blank: the class between labels."""
     def __init__(self, *, steps: SupportsIndex, batch: SupportsIndex, blank: SupportsIndex = 0, element: DType = ...) -> None: ...
+class CtcDescriptor(_CtcDescriptor):
+    """Sequences of log_probs (input_length, batch, classes), and the labels that they are to spell."""
+    def __init__(self, *, input_length: SupportsIndex, batch: SupportsIndex, classes: SupportsIndex, target_shape: SupportsIndex | Sequence[SupportsIndex], max_target_length: SupportsIndex | None = None, blank: SupportsIndex = 0) -> None: ...
 class CtcLossBackwardDescriptor(_CtcLossBackwardDescriptor):
     """As `CtcLossDescriptor`."""
     def __init__(self, *, input_length: SupportsIndex, batch: SupportsIndex, classes: SupportsIndex, target_shape: SupportsIndex | Sequence[SupportsIndex], max_target_length: SupportsIndex | None = None, blank: SupportsIndex = 0, reduction: Literal['none', 'mean', 'sum'] = 'mean', zero_infinity: bool = False, normalized: bool = True, element: DType) -> None: ...
@@ -4891,7 +4897,7 @@ def distillation_loss(student: Array, teacher: Array, *, temperature: float = 1.
     """temperature² KL(softmax(teacher / temperature) ‖ softmax(student / temperature)) of logits (Hinton et al. 2015)."""
 def dpo_loss(chosen: Array, rejected: Array, chosen_reference: Array, rejected_reference: Array, *, beta: float = 0.1, label_smoothing: float = 0.0, kind: str = 'sigmoid', reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Direct preference optimization (Rafailov et al. 2023), of log-probabilities of answers."""
-def edit_distance(a: Array, b: Array, *, a_lengths: Array | None = None, b_lengths: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def edit_distance(a: Array, b: Array, a_lengths: Array | None = None, b_lengths: Array | None = None, *, batch_size: int = ..., a_length: int = ..., b_length: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Levenshtein distances [B] int32 of token sequences a [B, N] and b [B, M], int64 or int32."""
 def gaussian_nll_loss(x: Array, target: Array, var: Array, weight: Array | None = None, *, full: bool = False, eps: float = 1e-06, reduction: Literal['none', 'mean', 'sum', 'batchmean'] = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(log v + (x - target)² / v) / 2, v = max(var, eps), and with `full` log(2 π) / 2 (torch's gaussian_nll_loss)."""
@@ -5180,13 +5186,16 @@ def unscale_(grads: Arrays, scale: Any, *, stream: Any = None, preference: Any =
     """Divide gradients of one element by a loss scale, in place; gives found_inf: 1.0 beside NaN or infinity, else 0.0."""
 # ops.points
 class BallQueryDescriptor(_BallQueryDescriptor):
-    """points are [batch_size, point_count, dims], queries [batch_size, query_count, dims]; at most k points of each."""
+    """As `CloudQueriesDescriptor`."""
+    def __init__(self, *, batch_size: SupportsIndex, point_count: SupportsIndex, query_count: SupportsIndex, dims: SupportsIndex, k: SupportsIndex, index_element: DType = ..., element: DType) -> None: ...
+class CloudQueriesDescriptor(_CloudQueriesDescriptor):
+    """points are [batch_size, point_count, dims], queries [batch_size, query_count, dims]; up to k points of each."""
     def __init__(self, *, batch_size: SupportsIndex, point_count: SupportsIndex, query_count: SupportsIndex, dims: SupportsIndex, k: SupportsIndex, index_element: DType = ..., element: DType) -> None: ...
 class FarthestPointSampleDescriptor(_FarthestPointSampleDescriptor):
     """points are [batch_size, point_count, dims]; `samples` of each cloud are chosen."""
     def __init__(self, *, batch_size: SupportsIndex, point_count: SupportsIndex, dims: SupportsIndex, samples: SupportsIndex, index_element: DType = ..., element: DType) -> None: ...
 class NearestPointsDescriptor(_NearestPointsDescriptor):
-    """points are [batch_size, point_count, dims], queries [batch_size, query_count, dims]; k up to 128."""
+    """As `CloudQueriesDescriptor`, of k up to 128."""
     def __init__(self, *, batch_size: SupportsIndex, point_count: SupportsIndex, query_count: SupportsIndex, dims: SupportsIndex, k: SupportsIndex, index_element: DType = ..., element: DType) -> None: ...
 def ball_query(points: Array, queries: Array | None = None, radius: Scalar = 1.0, k: int = 32, *, lengths: Array | None = None, return_counts: bool = False, index_element: DType = 'int64', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """Indices [B, M, k] of the first k of points [B, N, D] within `radius` of queries [B, M, D], then -1."""
@@ -6391,11 +6400,14 @@ class GatherScatterBackwardDescriptor(_GatherScatterBackwardDescriptor):
 class GatherScatterDescriptor(_GatherScatterDescriptor):
     """x is [rows, *row_shape], src and weight [tokens], y [num_segments, *row_shape]; see `Segmented` for `by`."""
     def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', kind: GatherScatterKind | str, rows: SupportsIndex, tokens: SupportsIndex, row_shape: SupportsIndex | Sequence[SupportsIndex], padding_idx: SupportsIndex | None = None, by_frequency: bool = False, with_empty: bool = False, element: DType) -> None: ...
+class GraphDescriptor(_GraphDescriptor):
+    """A graph of offsets - 1 nodes and `edges`, by offsets (CSR): those of node v are indptr[v] to indptr[v + 1]."""
+    def __init__(self, *, offsets: SupportsIndex, edges: SupportsIndex) -> None: ...
 class NeighborSampleDescriptor(_NeighborSampleDescriptor):
-    """A graph of offsets - 1 nodes and `edges`, by offsets; up to k neighbours of each of `seeds_count` seeds."""
+    """Of a graph up to k neighbours of each of `seeds_count` seeds."""
     def __init__(self, *, offsets: SupportsIndex, edges: SupportsIndex, seeds_count: SupportsIndex, k: SupportsIndex, replace: bool = False, element: DType = ...) -> None: ...
 class RandomWalkDescriptor(_RandomWalkDescriptor):
-    """A graph of offsets - 1 nodes and `edges` by offsets (CSR), and `walks` walks of `length` steps."""
+    """On a graph `walks` walks of `length` steps."""
     def __init__(self, *, offsets: SupportsIndex, edges: SupportsIndex, walks: SupportsIndex, length: SupportsIndex, element: DType = ...) -> None: ...
 class SegmentIndexDescriptor(_SegmentIndexDescriptor):
     """Tokens in segments one after the other; see `Segmented` for `by`, offsets where not given."""

@@ -16,13 +16,14 @@ from ..backends.nccl import Piece
 from ..core.device import Device
 from ..core.errors import BaracudaError
 from .communicator import Communicator
-from .peer_memory import CudaMemory, tried
+from .peer_memory import CudaMemory, told, tried, within_reach
 
 SLOTS = 2
 ROOM = 64 << 20
 """Bytes of a region's slots: copies of a slot take longer than what is said of them."""
 
 RANKS = 16
+_COLLECTIVE = "copies"
 _FULL, _FREE, _ONE, _TRIED = 0, 1, 4096, 4352
 HEADER = 8192
 """Bytes before the slots: words for every rank, then one that is 1, then one a rank for a first trial."""
@@ -75,19 +76,12 @@ def copying(comm: Communicator, device: Device, memory: Any = None, moves: Any =
         return f"is for up to {RANKS} ranks, there are {comm.size}"
     slot = room // (comm.size * SLOTS) // 256 * 256
     with kind.inside():
-        told = _told(comm, "who", tried(kind.identity))
-        if isinstance(told, str):
-            return told
-        why = next(
-            (f"rank {rank} {said}" for rank, theirs in enumerate(told)
-             if rank != comm.rank and (said := kind.unreachable(theirs))), "",
-        )  # fmt: skip
-        told = _told(comm, "reach", (True, why))
-        if isinstance(told, str):
-            return told
+        found = within_reach(comm, _COLLECTIVE, kind)
+        if isinstance(found, str):
+            return found
         region, why = tried(lambda: _made(kind, comm.size, slot))
         shown, why = (None, why) if why else tried(lambda: kind.shown(region))
-        places = _told(comm, "show", (shown, why))
+        places = told(comm, _COLLECTIVE, "show", (shown, why))
         opened: list[tuple[Any, str]] = []
         if not isinstance(places, str):
             opened = [
@@ -95,15 +89,15 @@ def copying(comm: Communicator, device: Device, memory: Any = None, moves: Any =
                 for rank, theirs in enumerate(places)
             ]
         why = next((f"rank {rank}'s memory does not open: {said}" for rank, (_, said) in enumerate(opened) if said), "")
-        done = _told(comm, "open", (True, why))
+        done = told(comm, _COLLECTIVE, "open", (True, why))
         if isinstance(places, str) or isinstance(done, str):
             return str(places if isinstance(places, str) else done)
         made, why = tried(lambda: CopyRanks(comm, kind, moves or CudaMoves(), [int(ptr) for ptr, _ in opened], slot))
-        done = _told(comm, "streams", (True, why))
+        done = told(comm, _COLLECTIVE, "streams", (True, why))
         if isinstance(done, str):
             return done
         _, why = tried(made.prove)
-        done = _told(comm, "proof", (True, why))
+        done = told(comm, _COLLECTIVE, "proof", (True, why))
         if isinstance(done, str):
             made.abort()  # what waits in the trial's stream
             return done
@@ -118,12 +112,6 @@ def _made(memory: Any, ranks: int, slot: int) -> int:
     for at in range(ranks * SLOTS):
         memory.write(ptr + _word(at // SLOTS, at % SLOTS, _FREE), one)
     return ptr
-
-
-def _told(comm: Communicator, what: str, own: tuple[Any, str]) -> list[Any] | str:
-    said = comm.gathered({"collective": "copies", "step": what}, list(own))
-    lacking = next((f"rank {rank}: {why}" for rank, (_, why) in enumerate(said) if why), "")
-    return lacking or [value for value, _ in said]
 
 
 def _word(rank: int, slot: int, which: int) -> int:

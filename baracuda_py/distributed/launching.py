@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -53,14 +54,21 @@ def counted(desc: Any, comm: Communicator, row: Any, x: Ref, y: Ref) -> int:
     return room.used
 
 
+def _streams(comm: Communicator, given: list[Any], stream: Any) -> Callable[[], int]:
+    """What tells a call's stream: the one given, else the current one of the operands' package."""
+    if stream is None:
+        return current_stream(given, runtime_for(comm.place), comm.place.ordinal)
+    fixed = stream_pointer(stream)
+    return lambda: fixed
+
+
 def on_device(
     desc: Any, comm: Communicator, row: Any, args: Any, refs: list[Ref], needed: int, workspace: Any, stream: Any
 ) -> None:
     """Launch a call on the stream, or the current one of the operands' package."""
     given = [one for one in (args.x, args.y) if one is not None]
     carrier, ordinal = comm.peers if row.peers else comm.link, comm.place.ordinal
-    current = current_stream(given, runtime_for(comm.place), ordinal)
-    at = current() if stream is None else stream_pointer(stream)
+    at = _streams(comm, given, stream)()
     capturing = runtime_for(comm.place).capturing(at)
     if desc not in comm.agreed and not capturing:
         _prepare(desc, row, refs, carrier)
@@ -78,10 +86,7 @@ def bound(
     """`on_device` once, without its launches, and what makes them."""
     given = [one for one in (args.x, args.y) if one is not None]
     carrier, ordinal = comm.peers if row.peers else comm.link, comm.place.ordinal
-    current = current_stream(given, runtime_for(comm.place), ordinal)
-    if stream is not None:
-        fixed = stream_pointer(stream)
-        current = lambda: fixed  # noqa: E731
+    current = _streams(comm, given, stream)
     capturing = runtime_for(comm.place).capturing(current())
     if not capturing:
         _prepare(desc, row, refs, carrier)

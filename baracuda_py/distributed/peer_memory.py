@@ -13,6 +13,7 @@ from typing import Any
 
 from ..backends.library import current
 from ..core.device import Device
+from .communicator import Communicator
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _NOTHING = contextlib.nullcontext()
@@ -125,6 +126,23 @@ class CudaMemory:
     def launched(self, phases: Sequence[int], launch: Callable[[int], None]) -> None:
         """All phases of a kernel in one launch."""
         launch(sum(phases))
+
+
+def told(comm: Communicator, collective: str, step: str, own: tuple[Any, str]) -> list[Any] | str:
+    """What every rank has, or what the first of them lacks. Every rank calls it."""
+    said = comm.gathered({"collective": collective, "step": step}, list(own))
+    lacking = next((f"rank {rank}: {why}" for rank, (_, why) in enumerate(said) if why), "")
+    return lacking or [value for value, _ in said]
+
+
+def within_reach(comm: Communicator, collective: str, memory: Any) -> list[Any] | str:
+    """Whether all ranks reach one another's memory, or why not, the same on every rank. Every rank calls it."""
+    who = told(comm, collective, "who", tried(memory.identity))
+    if isinstance(who, str):
+        return who
+    others = ((rank, theirs) for rank, theirs in enumerate(who) if rank != comm.rank)
+    why = next((f"rank {rank} {said}" for rank, theirs in others if (said := memory.unreachable(theirs))), "")
+    return told(comm, collective, "reach", (True, why))
 
 
 def tried(attempt: Callable[[], Any]) -> tuple[Any, str]:

@@ -22,9 +22,9 @@ from ..jit.launch import Launch, Wanted, runtime_for
 from . import peer_kernels as kernels
 from .communicator import Communicator
 from .descriptors import ReduceOp
-from .peer_memory import CudaMemory, tried
+from .peer_memory import CudaMemory, told, tried, within_reach
 
-_OP = "distributed.all_reduce"
+_OP, _COLLECTIVE = "distributed.all_reduce", "peers"
 KEPT = 512
 """Launches that a communicator finds again."""
 _LEFT = (1).to_bytes(8, "little")
@@ -65,10 +65,8 @@ def reached(comm: Communicator, device: Device, memory: Any = None) -> PeerRanks
         return f"is for 2 to {kernels.RANKS} ranks, there are {comm.size}"
     with kind.inside():
         _swept()
-        told = _told(comm, "who", tried(kind.identity))
-        if not isinstance(told, str):
-            told = _told(comm, "reach", _reach(kind, comm.rank, told))
-        return told if isinstance(told, str) else _shared(comm, device, kind)
+        found = within_reach(comm, _COLLECTIVE, kind)
+        return found if isinstance(found, str) else _shared(comm, device, kind)
 
 
 def _shared(comm: Communicator, device: Device, memory: Any) -> PeerRanks | str:
@@ -76,7 +74,7 @@ def _shared(comm: Communicator, device: Device, memory: Any) -> PeerRanks | str:
     region, why = tried(lambda: memory.make(kernels.HEADER + 2 * kernels.HALF))
     shown, why = (None, why) if why else tried(lambda: memory.shown(region))
     multiprocessors = device.sms // (comm.size if memory.together else 1)
-    places = _told(comm, "show", (shown and [*shown, multiprocessors], why))
+    places = told(comm, _COLLECTIVE, "show", (shown and [*shown, multiprocessors], why))
     opened: dict[int, int] = {}
     why = ""
     for rank, place in enumerate([] if isinstance(places, str) else places):
@@ -84,30 +82,16 @@ def _shared(comm: Communicator, device: Device, memory: Any) -> PeerRanks | str:
         why = why or (f"rank {rank}'s memory does not open: {said}" if said else "")
         if not said:
             opened[rank] = ptr
-    done = places if isinstance(places, str) else _told(comm, "open", (True, why))
+    done = places if isinstance(places, str) else told(comm, _COLLECTIVE, "open", (True, why))
     if not isinstance(done, str):
         return PeerRanks(comm, device, memory, list(opened.values()), list(places))
     for rank, ptr in opened.items():
         if rank != comm.rank:
             memory.close(ptr, places[rank])
-    _told(comm, "closed", (True, ""))
+    told(comm, _COLLECTIVE, "closed", (True, ""))
     if region is not None:
         memory.free(region)
     return done
-
-
-def _reach(memory: Any, rank: int, told: Sequence[Any]) -> tuple[Any, str]:
-    for other, theirs in enumerate(told):
-        if other != rank and (why := memory.unreachable(theirs)):
-            return None, f"rank {other} {why}"
-    return True, ""
-
-
-def _told(comm: Communicator, what: str, own: tuple[Any, str]) -> list[Any] | str:
-    """What every rank has, or what the first of them lacks."""
-    said = comm.gathered({"collective": "peers", "step": what}, list(own))
-    lacking = next((f"rank {rank}: {why}" for rank, (_, why) in enumerate(said) if why), "")
-    return lacking or [value for value, _ in said]
 
 
 class PeerRanks:

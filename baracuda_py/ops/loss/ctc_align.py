@@ -11,15 +11,14 @@ import numpy as np
 from ...calls.entries import entry
 from ...calls.functional import functional
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Exact, Forward, Geometry, Guarantee, Kernel, Params,
-    PerOutput, Plan, Problem, Step, Variant, derived, element, extent, extents, integer, operand, output,
+    Args, Array, ElementKind, Exact, Forward, Geometry, Guarantee, Kernel, Params,
+    PerOutput, Plan, Problem, Step, Variant, element, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
-from ...core.tensor import Shape
 from ...core.variant import aligned
 from .ctc_formulas import sequences, state_log_probs, states_of
 from .ctc_loss import (
-    FIELDS, INTEGERS, THREADS, benchmark_operands, check_targets, ctc_case, ctc_constants, random_lengths,
+    FIELDS, INTEGERS, THREADS, CtcDescriptor, benchmark_operands, ctc_case, ctc_constants, random_lengths,
     random_log_probs, random_steps, random_targets, wrong_values,
 )  # fmt: skip
 
@@ -27,29 +26,11 @@ I32, I64 = ElementKind.I32, ElementKind.I64
 
 
 @dataclass(frozen=True, kw_only=True)
-class CtcAlignDescriptor(Descriptor):
-    """log_probs has shape (input_length, batch, classes); targets (batch, length), or (length,) one after another.
+class CtcAlignDescriptor(CtcDescriptor):
+    """As `CtcDescriptor`."""
 
-    max_target_length: that of the longest target, by default `length`; memory goes by it. blank: the class between
-    labels.
-    """
-
-    input_length: int = extent()
-    batch: int = extent()
-    classes: int = extent(minimum=1)
-    target_shape: Shape = extents()
-    max_target_length: int = extent(derived(lambda desc: desc.target_shape[-1] if desc.target_shape else 0))
-    blank: int = integer(0)
     index_element: ElementKind = element((I32, I64), I64)
     element: ElementKind = element()
-
-    def validate(self) -> None:
-        check_targets(self)
-
-    @property
-    def states(self) -> int:
-        """The longest target with blanks before, between and behind its labels."""
-        return 2 * self.max_target_length + 1
 
 
 @dataclass(slots=True, kw_only=True)

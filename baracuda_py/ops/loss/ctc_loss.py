@@ -30,27 +30,12 @@ THREADS = 256
 _ROWS = 40 << 10  # bytes of two rows that stay in shared memory
 
 
-def check_targets(desc: Any) -> None:
-    """Raise where the blank is no class, or targets are not of the batch."""
-    if not 0 <= desc.blank < desc.classes:
-        raise InvalidProblemError(f"blank must be in [0, {desc.classes - 1}], got {desc.blank}")
-    if desc.max_target_length >= 2**30:
-        raise InvalidProblemError(f"max_target_length must be below 2^30, got {desc.max_target_length}")
-    padded = len(desc.target_shape) == 2
-    if len(desc.target_shape) not in (1, 2) or (padded and desc.target_shape[0] != desc.batch):
-        raise InvalidProblemError(
-            f"targets must have shape ({desc.batch}, length) or (length,), got {desc.target_shape}"
-        )
-
-
 @dataclass(frozen=True, kw_only=True)
-class CtcLossDescriptor(Descriptor):
-    """log_probs has shape (input_length, batch, classes); targets (batch, length), or (length,) one after another.
+class CtcDescriptor(Descriptor):
+    """Sequences of log_probs (input_length, batch, classes), and the labels that they are to spell.
 
-    max_target_length: that of the longest target, by default `length`; memory of the gradient goes by it. blank: the
-    class between labels. zero_infinity: a loss that is infinite, as no path is long enough, is 0 and has no gradient.
-    normalized: whether the gradient counts on log_probs being logarithms of probabilities that sum to 1, and adds
-    exp(log_probs) (PyTorch's); else it is the derivative as it is. After log_softmax both give the same.
+    targets have shape (batch, length), or (length,) one after another. max_target_length: that of the longest target,
+    by default `length`; memory goes by it. blank: the class between labels.
     """
 
     input_length: int = extent()
@@ -59,18 +44,38 @@ class CtcLossDescriptor(Descriptor):
     target_shape: Shape = extents()
     max_target_length: int = extent(derived(lambda desc: desc.target_shape[-1] if desc.target_shape else 0))
     blank: int = integer(0)
-    reduction: str = choice(REDUCTIONS, "mean")
-    zero_infinity: bool = flag(False)
-    normalized: bool = flag(True)
-    element: ElementKind = element()
 
     def validate(self) -> None:
-        check_targets(self)
+        if not 0 <= self.blank < self.classes:
+            raise InvalidProblemError(f"blank must be in [0, {self.classes - 1}], got {self.blank}")
+        if self.max_target_length >= 2**30:
+            raise InvalidProblemError(f"max_target_length must be below 2^30, got {self.max_target_length}")
+        padded = len(self.target_shape) == 2
+        if len(self.target_shape) not in (1, 2) or (padded and self.target_shape[0] != self.batch):
+            raise InvalidProblemError(
+                f"targets must have shape ({self.batch}, length) or (length,), got {self.target_shape}"
+            )
 
     @property
     def states(self) -> int:
         """The longest target with blanks before, between and behind its labels."""
         return 2 * self.max_target_length + 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class CtcLossDescriptor(CtcDescriptor):
+    """log_probs has shape (input_length, batch, classes); targets (batch, length), or (length,) one after another.
+
+    max_target_length: that of the longest target, by default `length`; memory of the gradient goes by it. blank: the
+    class between labels. zero_infinity: a loss that is infinite, as no path is long enough, is 0 and has no gradient.
+    normalized: whether the gradient counts on log_probs being logarithms of probabilities that sum to 1, and adds
+    exp(log_probs) (PyTorch's); else it is the derivative as it is. After log_softmax both give the same.
+    """
+
+    reduction: str = choice(REDUCTIONS, "mean")
+    zero_infinity: bool = flag(False)
+    normalized: bool = flag(True)
+    element: ElementKind = element()
 
     @property
     def loss_shape(self) -> Shape:

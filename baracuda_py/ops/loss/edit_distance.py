@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ...calls.entries import entry
 from ...calls.functional import functional
 from ...core import (
     Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Kernel, Params, Plan, Problem, Step, Variant,
@@ -121,20 +120,12 @@ class EditDistancePlan(Plan):
         )  # fmt: skip
 
 
-_edit = functional(EditDistancePlan, "edit_distance")
-
-
-@entry(EditDistancePlan)
-def edit_distance(
-    a: Array, b: Array, *, a_lengths: Any = None, b_lengths: Any = None, out: Any = None, stream: Any = None,
-    preference: Any = None,
-) -> Any:  # fmt: skip
-    """Levenshtein distances [B] int32 of token sequences a [B, N] and b [B, M], int64 or int32.
+edit_distance = functional(
+    EditDistancePlan, "edit_distance",
+    doc="""Levenshtein distances [B] int32 of token sequences a [B, N] and b [B, M], int64 or int32.
 
     a_lengths, b_lengths: [B], int64 or int32, of which rows are the first tokens. An error rate is the distance over
     the length of the reference: tf.edit_distance's normalize, and what jiwer and torchaudio.functional.edit_distance
     count one pair at a time on the host. See `EditDistancePlan`.
-    """
-    return _edit(
-        a, b, a_lengths=a_lengths, b_lengths=b_lengths, out=out, stream=stream, preference=preference,
-    )  # fmt: skip
+    """,
+)  # fmt: skip

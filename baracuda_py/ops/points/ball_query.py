@@ -11,29 +11,19 @@ import numpy as np
 from ...calls.entries import entry
 from ...calls.functional import functional
 from ...core import (
-    FLOATS, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Kernel, Params, Plan, Problem, Scalar,
-    Step, Variant, element, extent, operand, output, scalar,
+    FLOATS, Args, Array, Exact, Geometry, Guarantee, Kernel, Params, Plan, Problem, Scalar,
+    Step, Variant, operand, output, scalar,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
-from ...core.element import INDICES
 from ...schedules.geometry import MOST_BLOCKS
-from .distances import accumulator, ends, random_points, squared
+from .distances import I32, I64, CloudQueriesDescriptor, accumulator, cloud_lengths, ends, random_points, squared
 
 WARPS = 8  # queries of a block
-I32, I64 = ElementKind.I32, ElementKind.I64
 
 
 @dataclass(frozen=True, kw_only=True)
-class BallQueryDescriptor(Descriptor):
-    """points are [batch_size, point_count, dims], queries [batch_size, query_count, dims]; at most k points of each."""
-
-    batch_size: int = extent()
-    point_count: int = extent()
-    query_count: int = extent()
-    dims: int = extent(minimum=1)
-    k: int = extent(minimum=1)
-    index_element: ElementKind = element((I32, I64), I64)
-    element: ElementKind = element()
+class BallQueryDescriptor(CloudQueriesDescriptor):
+    """As `CloudQueriesDescriptor`."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,8 +32,7 @@ class BallQueryArgs(Args):
 
     points: Array = operand("batch_size point_count dims", values=random_points)
     queries: Array = operand("batch_size query_count dims", values=random_points)
-    lengths: Array | None = operand("batch_size", element=INDICES[::-1], optional=True, layout="dense",
-                                    values=(-1, "point_count"))  # fmt: skip
+    lengths: Array | None = cloud_lengths()
     index: Array = output("batch_size query_count k", element="index_element")
     counts: Array | None = output("batch_size query_count", element=I32, optional=True)
     radius: Scalar = scalar(1.0, values=(0.0, 0.25, 0.5, 1.0, 10.0))

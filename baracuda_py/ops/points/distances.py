@@ -2,11 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ...core import ElementKind
+from ...core import Descriptor, ElementKind, element, extent, operand
+from ...core.element import INDICES
+
+
+I32, I64 = ElementKind.I32, ElementKind.I64
+
+
+@dataclass(frozen=True, kw_only=True)
+class CloudQueriesDescriptor(Descriptor):
+    """points are [batch_size, point_count, dims], queries [batch_size, query_count, dims]; up to k points of each."""
+
+    batch_size: int = extent()
+    point_count: int = extent()
+    query_count: int = extent()
+    dims: int = extent(minimum=1)
+    k: int = extent(minimum=1)
+    index_element: ElementKind = element((I32, I64), I64)
+    element: ElementKind = element()
+
+
+def cloud_lengths() -> Any:
+    """The operand of how many points of each cloud count: the first of them."""
+    values = (-1, "point_count")
+    return operand("batch_size", element=INDICES[::-1], optional=True, layout="dense", values=values)
 
 
 def accumulator(element: ElementKind) -> Any:

@@ -18,10 +18,9 @@ from ...core.benchmark import Benchmark
 from ...core.element import INDICES
 from ...core.variant import aligned
 from ..random.draws import by_row
-from .distances import accumulator, ends, random_points, squared
+from .distances import I32, I64, accumulator, cloud_lengths, ends, random_points, squared
 
 THREADS = 1024
-I32, I64 = ElementKind.I32, ElementKind.I64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +40,7 @@ class FarthestPointSampleArgs(Args):
     """Any strides. start is a number, or `starts` the dense array [B]; lengths and starts are int64 or int32."""
 
     points: Array = operand("batch_size point_count dims", values=random_points)
-    lengths: Array | None = operand("batch_size", element=INDICES[::-1], optional=True, layout="dense",
-                                    values=(-1, "point_count"))  # fmt: skip
+    lengths: Array | None = cloud_lengths()
     starts: Array | None = operand("batch_size", element=INDICES[::-1], optional=True, layout="dense",
                                    values=(-2, "point_count"))  # fmt: skip
     index: Array = output("batch_size samples", element="index_element")

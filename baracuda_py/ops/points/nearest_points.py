@@ -11,31 +11,21 @@ import numpy as np
 from ...calls.entries import entry
 from ...calls.functional import functional
 from ...core import (
-    FLOATS, Args, Array, Descriptor, ElementKind, Exact, Forward, Geometry, Guarantee, Kernel, Params, PerOutput, Plan,
-    Problem, Step, Variant, element, extent, operand, output,
+    FLOATS, Args, Array, ElementKind, Exact, Forward, Geometry, Guarantee, Kernel, Params, PerOutput, Plan,
+    Problem, Step, Variant, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
-from ...core.element import INDICES
 from ...core.errors import InvalidProblemError
 from ...core.variant import aligned
-from .distances import accumulator, ends, random_points, squared
+from .distances import I32, I64, CloudQueriesDescriptor, accumulator, cloud_lengths, ends, random_points, squared
 
 THREADS, TILE = 128, 128  # queries of a block; points of a tile
 MOST, WIDE = 128, 4  # neighbours; coordinates that are in registers
-I32, I64 = ElementKind.I32, ElementKind.I64
 
 
 @dataclass(frozen=True, kw_only=True)
-class NearestPointsDescriptor(Descriptor):
-    """points are [batch_size, point_count, dims], queries [batch_size, query_count, dims]; k up to 128."""
-
-    batch_size: int = extent()
-    point_count: int = extent()
-    query_count: int = extent()
-    dims: int = extent(minimum=1)
-    k: int = extent(minimum=1)
-    index_element: ElementKind = element((I32, I64), I64)
-    element: ElementKind = element()
+class NearestPointsDescriptor(CloudQueriesDescriptor):
+    """As `CloudQueriesDescriptor`, of k up to 128."""
 
     def validate(self) -> None:
         if self.k > MOST:
@@ -48,8 +38,7 @@ class NearestPointsArgs(Args):
 
     points: Array = operand("batch_size point_count dims", values=random_points)
     queries: Array = operand("batch_size query_count dims", values=random_points)
-    lengths: Array | None = operand("batch_size", element=INDICES[::-1], optional=True, layout="dense",
-                                    values=(-1, "point_count"))  # fmt: skip
+    lengths: Array | None = cloud_lengths()
     index: Array = output("batch_size query_count k", element="index_element")
     squares: Array | None = output("batch_size query_count k", element="acc", optional=True)
 

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from ...core import Descriptor, extent
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphDescriptor(Descriptor):
+    """A graph of offsets - 1 nodes and `edges`, by offsets (CSR): those of node v are indptr[v] to indptr[v + 1]."""
+
+    offsets: int = extent(minimum=1)
+    edges: int = extent()
+
+    @property
+    def nodes(self) -> int:
+        """One less than offsets."""
+        return self.offsets - 1
 
 
 def row_of(indptr: Any, node: int, nodes: int, edges: int) -> tuple[int, int]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...calls.functional import functional
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Kernel, Params, Plan, Problem, Scalar, Step,
+    Args, Array, ElementKind, Exact, Geometry, Guarantee, Kernel, Params, Plan, Problem, Scalar, Step,
     Variant, element, extent, flag, operand, output, scalar,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
@@ -19,27 +19,20 @@ from ...core.variant import aligned
 from ...schedules.geometry import MOST_BLOCKS
 from ..random.draws import streams
 from ..random.words import words64
-from .graph_rows import random_ends, random_indptr, random_nodes, row_of
+from .graph_rows import GraphDescriptor, random_ends, random_indptr, random_nodes, row_of
 
 THREADS = 128
 I32, I64 = ElementKind.I32, ElementKind.I64
 
 
 @dataclass(frozen=True, kw_only=True)
-class NeighborSampleDescriptor(Descriptor):
-    """A graph of offsets - 1 nodes and `edges`, by offsets; up to k neighbours of each of `seeds_count` seeds."""
+class NeighborSampleDescriptor(GraphDescriptor):
+    """Of a graph up to k neighbours of each of `seeds_count` seeds."""
 
-    offsets: int = extent(minimum=1)
-    edges: int = extent()
     seeds_count: int = extent()
     k: int = extent(minimum=1)
     replace: bool = flag(False)
     element: ElementKind = element(INDICES, I64)
-
-    @property
-    def nodes(self) -> int:
-        """One less than offsets."""
-        return self.offsets - 1
 
 
 @dataclass(slots=True, kw_only=True)

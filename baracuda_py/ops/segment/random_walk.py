@@ -10,7 +10,7 @@ import numpy as np
 
 from ...calls.functional import functional
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Kernel, Params, Plan, Problem, Scalar, Step,
+    Args, Array, ElementKind, Exact, Geometry, Guarantee, Kernel, Params, Plan, Problem, Scalar, Step,
     Variant, element, extent, operand, output, scalar,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
@@ -18,26 +18,19 @@ from ...core.element import INDICES
 from ...schedules.geometry import MOST_BLOCKS
 from ..random.draws import streams
 from ..random.words import Tries
-from .graph_rows import random_ends, random_indptr, random_nodes, row_of
+from .graph_rows import GraphDescriptor, random_ends, random_indptr, random_nodes, row_of
 from .neighbor_sample import bench_graph
 
 THREADS, TRIES = 128, 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomWalkDescriptor(Descriptor):
-    """A graph of offsets - 1 nodes and `edges` by offsets (CSR), and `walks` walks of `length` steps."""
+class RandomWalkDescriptor(GraphDescriptor):
+    """On a graph `walks` walks of `length` steps."""
 
-    offsets: int = extent(minimum=1)
-    edges: int = extent()
     walks: int = extent()
     length: int = extent()
     element: ElementKind = element(INDICES, ElementKind.I64)
-
-    @property
-    def nodes(self) -> int:
-        """One less than offsets."""
-        return self.offsets - 1
 
     @property
     def places(self) -> int:

@@ -19,6 +19,14 @@ def rule(name: str, **options: Any) -> UpdateRule:
     return optimizer(name, **options)
 
 
+def loss_of(closure: Callable[[], Any] | None) -> Any:
+    """What the closure of a step gives, whose gradients are recorded; None without one."""
+    if closure is None:
+        return None
+    with torch.enable_grad():
+        return closure()
+
+
 STEP = "a step is a launch or a few of their own; compile what makes the gradients"
 """Why torch.compile's graph ends at a step."""
 
@@ -82,10 +90,7 @@ class ByRule:
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def step(self, closure: Callable[[], Any] | None = None, *, grad_scale: Any = 1.0) -> Any:
         """One step. grad_scale: a factor of the gradients, a number or a 0-d tensor, such as `global_norm`'s clip."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = loss_of(closure)
         found_inf, scaled = getattr(self, "found_inf", None), getattr(self, "grad_scale", None)  # by a GradScaler
         if found_inf is not None and float(found_inf):
             return loss

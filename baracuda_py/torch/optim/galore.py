@@ -12,7 +12,7 @@ from ...core.checked import shown
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...interop.dynamo import uncompiled
 from ..untyped import torch
-from .by_rule import STEP, acc, at_least, rule
+from .by_rule import STEP, acc, at_least, loss_of, rule
 
 _READ_PARAMETERS = ("Adafactor", "AdamWScheduleFree", "LAMB", "LARS", "LBFGS", "Prodigy", "SparseAdam", "ZeroOptimizer")
 """Whose step depends on the parameter's value, of which a subspace has none."""
@@ -93,10 +93,7 @@ class GaLore(torch.optim.Optimizer):  # type: ignore[misc]
     @uncompiled(STEP)
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = loss_of(closure)
         for group, theirs in zip(self.param_groups, self.inner.param_groups, strict=True):
             self._follow(group, theirs)
             for p in (p for p in group["params"] if p in self.low):

@@ -12,7 +12,7 @@ from ...core.checked import shown
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...interop.dynamo import uncompiled
 from ..untyped import torch
-from .by_rule import STEP, acc, rule
+from .by_rule import STEP, acc, loss_of, rule
 
 _search = sys.modules[torch.optim.LBFGS.__module__]._strong_wolfe
 _LEAST_CURVATURE = 1e-10
@@ -128,10 +128,7 @@ class SparseAdam(torch.optim.SparseAdam):  # type: ignore[misc]
     @uncompiled(STEP)
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = loss_of(closure)
         for group in self.param_groups:
             by_count: dict[int, list[Any]] = {}
             for p in group["params"]:

@@ -15,6 +15,7 @@ from ...distributed.buckets import BUCKET_BYTES, buckets, packed, unpack
 from ...distributed.collectives import all_reduce, broadcast, reduce
 from ...distributed.shares import rank_of, size_of
 from ..untyped import torch
+from .by_rule import loss_of
 
 
 class ZeroOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
@@ -69,10 +70,7 @@ class ZeroOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def step(self, closure: Callable[[], Any] | None = None, *, max_norm: float | None = None) -> Any:
         """One step, a call of all ranks. max_norm: gradients are scaled down to that global norm first."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = loss_of(closure)
         with_slope = [p for p in self._all() if p.grad is not None]
         self._reduce(with_slope)
         rank, kept = rank_of(self.comm), {}
