@@ -54,11 +54,10 @@ def by_torch(
     return (y[back].view(tokens, top, -1) * weights[..., None]).sum(1).to(x.dtype)
 
 
-def trained(layer: Callable[..., torch.Tensor], given: list[Any]) -> Callable[[], Any]:
-    """Forward and backward of all that has a gradient."""
+def trained(layer: Callable[..., torch.Tensor], given: list[Any], way: torch.Tensor) -> Callable[[], Any]:
+    """Forward and backward, along `way`, of all that has a gradient."""
     leaves = [one.clone().requires_grad_() if one.is_floating_point() else one for one in given]
     wanted = [one for one in leaves if one.requires_grad]
-    way = torch.randn_like(given[0])
 
     def call() -> Any:
         return torch.autograd.grad(layer(*leaves), wanted, way)
@@ -74,7 +73,8 @@ def rows(group: str, rounds: int) -> Iterator[dict[str, Any]]:
             tokens = size if group == "few" else size * experts // top
             given = operands(tokens, experts, top, d, f)
             if group == "train":
-                calls = {"ours": trained(bct.moe, given), "torch": trained(by_torch, given)}
+                way = torch.randn_like(given[0])
+                calls = {"ours": trained(bct.moe, given, way), "torch": trained(by_torch, given, way)}
             else:
                 calls = {"ours": lambda g=given: bct.moe(*g), "torch": lambda g=given: by_torch(*g)}
             with torch.set_grad_enabled(group == "train"):
