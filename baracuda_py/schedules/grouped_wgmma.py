@@ -100,8 +100,11 @@ def rows_wgmma_step(
 
 
 def product_wgmma_step(p: Problem, operands: Mapping[str, str], swapped: tuple[str, ...] = ()) -> Step | str:
-    """`product_step` by TMA: a is dense along m, b and y along n."""
+    """`product_step` by TMA: a is dense along m, b along n, y along either: its transpose is bᵀ aᵀ, of the same bits."""
     a, b, y = (transposed(p.views[operands[n]]) if n in swapped else p.views[operands[n]] for n in ("a", "b", "y"))
+    if stored_map(operands["y"], y, p.desc.groups) is None:
+        a, b, y = transposed(b), transposed(a), transposed(y)
+        operands = {**operands, "a": operands["b"], "b": operands["a"]}
     (m, rows), n, groups = a.shape, b.shape[-1], p.desc.groups
     if 0 in (m, rows, n, groups):
         return "there is nothing to add"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core import FLOATS, Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant
+from ..core import FLOATS, ElementKind, Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant
 from ..core.tensor import View
 from .attention.dense.forward import HALVES, wide
 
@@ -171,13 +171,21 @@ def _replay(p: Problem) -> Geometry | str:
 
 
 def kernels(
-    params: Params, name: str = "steps", call: str = "linear_attention", source: str = ""
+    params: Params, name: str = "steps", call: str = "linear_attention", source: str = "", blocks: Any = None
 ) -> tuple[Kernel, ...]:
-    """A kernel for each width of states."""
+    """A kernel for each width of states; blocks: of them, how many a multiprocessor is to hold, by the element."""
     return tuple(
-        Kernel(f"{name}_{d}", f"{call}<{{T}}, {d}>", params, threads=THREADS, source=source, kindless=True)
+        Kernel(
+            f"{name}_{d}", f"{call}<{{T}}, {d}>", params, threads=THREADS, source=source, kindless=True,
+            min_blocks=blocks if blocks and d <= CHUNK_DIMS[-1] else 0,
+        )
         for d in DIMS
-    )
+    )  # fmt: skip
+
+
+def _decoding_blocks(element: ElementKind, kind: Any) -> int:
+    """A step is bound by the bytes of states that are under way, 16 KB a block."""
+    return 4 if element.itemsize == 2 else 0
 
 
 GUARANTEE = Guarantee(Relative(4, mean=3), batch_invariant=True)
@@ -193,9 +201,11 @@ CHUNKS_ROW = Variant(
     guarantee=Guarantee(Relative(3, mean=3), batch_invariant=True), may_spill=True,
 )  # fmt: skip
 DECODE_ROW = Variant(
-    "steps", _decode, source=_SOURCE, elements=FLOATS, kernels=kernels(PARAMS), guarantee=GUARANTEE, may_spill=True
-)
+    "steps", _decode, source=_SOURCE, elements=FLOATS, kernels=kernels(PARAMS, blocks=_decoding_blocks),
+    guarantee=GUARANTEE, may_spill=True,
+)  # fmt: skip
 REPLAY_ROW = Variant(
     "steps", _replay, source="recurrence/linear_attention_replay.cu", elements=FLOATS,
-    kernels=kernels(REPLAY_PARAMS, call="linear_attention_replay"), guarantee=GUARANTEE, may_spill=True,
+    kernels=kernels(REPLAY_PARAMS, call="linear_attention_replay", blocks=_decoding_blocks), guarantee=GUARANTEE,
+    may_spill=True,
 )  # fmt: skip

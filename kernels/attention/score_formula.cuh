@@ -56,8 +56,14 @@ namespace attention {
 
 template <class P> struct ScoreFormula;
 
+// Whether P says, by having the field, that the formula is the only term beside sinks: then kernels have no code for
+// soft caps, slopes, masks and dropout.
+template <class P, class = void> constexpr bool formula_alone = false;
+template <class P> constexpr bool formula_alone<P, decltype(static_cast<void>(P::alone))> = true;
+
 template <class A, class P> struct FormulaTerms : Terms<2, A, false, P> {
   using Base = Terms<2, A, false, P>;
+  static constexpr bool alone = formula_alone<P>;
   static constexpr bool may_hide = ScoreFormula<P>::hides || TileMask<P>::may_hide;
   ScoreFormula<P> formula;
   TileMask<P> tile;
@@ -100,16 +106,34 @@ template <class A, class P> struct FormulaTerms : Terms<2, A, false, P> {
   BARACUDA_D bool may_be_hidden() const {
     return tile.kind == TileKind::mixed || (formula.hides && tile.kind == TileKind::partial);
   }
-  BARACUDA_D bool masked() const { return may_be_hidden() || Base::masked(); }
-  BARACUDA_D bool hides(int i, int j) const { return !sees(i, j) || Base::hides(i, j); }
+  // Calls ask(seen) where pairs of the tile may be hidden; seen(i, j) is `sees`. The tile's kind is looked at once for all
+  // pairs, so that what the formula reads of a row or of a column is read once for all that have it.
+  template <class Ask> BARACUDA_D void where_hidden(const Ask& ask) const {
+    if constexpr (may_hide) {
+      if (tile.kind == TileKind::mixed) {
+        ask([&](int i, int j) { return sees(i, j); });
+      } else if (formula.hides && tile.kind == TileKind::partial) {
+        ask([&](int i, int j) {
+          return formula.seen(batch, head, min(i, this->query_len - 1), min(j, this->key_len - 1));
+        });
+      }
+    }
+  }
+  BARACUDA_D bool capped() const { return !alone && Base::capped(); }
+  BARACUDA_D bool sloped() const { return !alone && Base::sloped(); }
+  BARACUDA_D bool drops() const { return !alone && Base::drops(); }
+  BARACUDA_D A through(A x) const { return capped() ? Base::through(x) : A(1); }
+  BARACUDA_D bool biased() const { return !alone && Base::masked(); }  // by an operand
+  BARACUDA_D bool masked() const { return may_be_hidden() || biased(); }
+  BARACUDA_D bool hides(int i, int j) const { return !sees(i, j) || (!alone && Base::hides(i, j)); }
 
   template <class Each> BARACUDA_D void add_to(const Each& each, int i, int j) const {
-    this->cap(each);
+    if constexpr (!alone) this->cap(each);
     each([&](A& x, int r, int c) { change(x, i + r, j + c); });
-    this->add_biases(each, i, j);
-    if constexpr (may_hide) {
-      if (may_be_hidden()) each([&](A& x, int r, int c) { x = sees(i + r, j + c) ? x : -numeric<A>::infinity(); });
-    }
+    if constexpr (!alone) this->add_biases(each, i, j);
+    where_hidden([&](const auto& seen) {
+      each([&](A& x, int r, int c) { x = seen(i + r, j + c) ? x : -numeric<A>::infinity(); });
+    });
   }
 };
 

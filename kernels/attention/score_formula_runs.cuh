@@ -32,5 +32,11 @@ template <> struct RunTerms<FlashSdpaFormulaParams> : FormulaRunTerms<FlashSdpaF
 template <> struct RunTerms<FlashSdpaFormulaBlocksParams> : FormulaRunTerms<FlashSdpaFormulaBlocksParams> {
   using FormulaRunTerms<FlashSdpaFormulaBlocksParams>::FormulaRunTerms;
 };
+template <> struct RunTerms<FlashSdpaFormulaAloneParams> : FormulaRunTerms<FlashSdpaFormulaAloneParams> {
+  using FormulaRunTerms<FlashSdpaFormulaAloneParams>::FormulaRunTerms;
+};
+template <> struct RunTerms<FlashSdpaFormulaAloneBlocksParams> : FormulaRunTerms<FlashSdpaFormulaAloneBlocksParams> {
+  using FormulaRunTerms<FlashSdpaFormulaAloneBlocksParams>::FormulaRunTerms;
+};
 
 }  // namespace baracuda::attention

@@ -38,16 +38,14 @@ BARACUDA_D void step_with_output(const P& p, State<A, DK>& state, const Steps<T,
   Update<A, DK> update;
   A* const v = tile.v + s * tile_columns + first_column();
   if (p.bonus != nullptr) {  // y = q^T (S[t - 1] + diag(u) k v^T)
-    A k[R], u[R];
-    read_rows<DK>(q, tile.q + s * DK);
-    read_rows<DK>(k, tile.k + s * DK);
-    read_rows<DK>(u, bonus);
-    State<A, DK> seen = state;
+    A k[R];
+    read_rows<DK>(k, bonus);
+    read_rows<DK>(q, tile.k + s * DK);
     const A own[columns] = {v[0], v[1]};
 #pragma unroll
-    for (int r = 0; r < R; ++r) k[r] *= u[r];
-    seen.add(k, own);
-    seen.dot(y, q);
+    for (int r = 0; r < R; ++r) k[r] *= q[r];
+    read_rows<DK>(q, tile.q + s * DK);
+    state.dot(y, q, k, own);
   }
   update.step(p, state, tile, factors, betas, s);
   if (p.bonus == nullptr) {

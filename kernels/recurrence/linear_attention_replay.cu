@@ -4,6 +4,8 @@
 // Schedule: that of linear_attention, with the steps of the ring before those of the call. The state goes through the
 // same operations in the same order as where it is written at every step, so it has the same bits. New steps enter the
 // ring behind those that are read, and no block writes what another reads.
+#include <baracuda/async_copy.cuh>
+
 #include "recurrence/decode_steps.cuh"
 
 namespace baracuda {
@@ -24,6 +26,21 @@ struct Pending {
 // Where `heads` rows of `width` of step `place` of a slot's ring begin.
 template <class T, class P> BARACUDA_D T* ring_at(const P& p, void* ring, i64 slot, i64 place, i64 heads, i64 width) {
   return static_cast<T*>(ring) + (slot * p.ring + place) * heads * width;
+}
+
+// Asks for what a head reads of the pending steps, all of it at once: the loads of load_ring wait for one another.
+template <class T, class A, class P>
+BARACUDA_D void ask_for_ring(const P& p, i64 slot, const Pending& pending, i64 head, i64 column) {
+  constexpr i64 line = 128 / sizeof(T);
+  const i64 heads = p.num_heads, k_head = head / (heads / p.k_heads), v_head = head / (heads / p.v_heads);
+  for (i64 n = threadIdx.x; n < pending.count; n += threads) {
+    const i64 at = pending.first + n, place = at < p.ring ? at : at - p.ring;
+    const T* const k = ring_at<T>(p, p.ring_k, slot, place, p.k_heads, p.d_k) + k_head * p.d_k;
+    for (i64 d = 0; d < p.d_k; d += line) prefetch_l2(k + d);
+    prefetch_l2(ring_at<T>(p, p.ring_v, slot, place, p.v_heads, p.d_v) + v_head * p.d_v + column);
+    if (p.g != nullptr) prefetch_l2(ring_at<A>(p, p.ring_g, slot, place, heads, 1) + head);
+    if (p.beta != nullptr) prefetch_l2(ring_at<A>(p, p.ring_beta, slot, place, heads, 1) + head);
+  }
 }
 
 // Steps `place` on of the ring, which do not go round it, as steps `at` on of the tile; of q there are none.
@@ -108,6 +125,7 @@ template <class T, int DK, class P> BARACUDA_D void linear_attention_replay(cons
     clear_rows<T>(p, n, 0, p.seq_len, head, column);
     return;
   }
+  ask_for_ring<T, A>(p, slot, pending, head, column);
   State<A, DK> state;
   A* const kept = row_at<A>(p.final_state, p.final_stride, slot, head, 0) + column;
   state.read(kept, p.final_stride[2], p.d_k, left);
@@ -130,7 +148,6 @@ template <class T, int DK, class P> BARACUDA_D void linear_attention_replay(cons
     place = place + steps < p.ring ? place + steps : place + steps - p.ring;
   }
   if (writes) state.write(kept, p.final_stride[2], p.d_k, left);
-  append<T, A>(p, n, slot, place, head, column);
   const A scale = static_cast<A>(p.scale);
 #pragma unroll 1
   for (i64 row = 0; row < p.seq_len; row += most) {
@@ -143,6 +160,7 @@ template <class T, int DK, class P> BARACUDA_D void linear_attention_replay(cons
     __syncthreads();
     store_rows<T>(p, tile.v, n, row, head, column, steps);
   }
+  append<T, A>(p, n, slot, place, head, column);
 }
 
 }  // namespace baracuda

@@ -46,12 +46,17 @@ template <class T> BARACUDA_D T* row_at(const void* x, const i64 (&stride)[3], i
   return const_cast<T*>(static_cast<const T*>(x)) + batch * stride[0] + row * stride[1] + head * stride[2];
 }
 
-// `steps` rows of an operand into tile[step][DK], zeros behind d_k. A warp has a row, so that it can be normalised:
-// x / sqrt(sum x^2 + eps). EXP: exp(x).
+// The thread's number if the block's warps are counted from warp `turn` on: the operands of few steps are loaded by
+// different warps, so that they are under way together.
+BARACUDA_D int counted_from(int turn) { return (static_cast<int>(threadIdx.x) - turn * warp_size) & (threads - 1); }
+
+// `steps` rows of an operand into tile[step][DK], zeros behind d_k. A warp has a row, the first of them warp `turn`, so
+// that it can be normalised: x / sqrt(sum x^2 + eps). EXP: exp(x).
 template <class T, int DK, bool EXP = false, class A>
-BARACUDA_D void load_rows(A* tile, const T* from, i64 stride, int steps, int d_k, bool normalised, double eps) {
+BARACUDA_D void load_rows(A* tile, const T* from, i64 stride, int steps, int d_k, bool normalised, double eps,
+                          int turn = 0) {
   constexpr int N = DK / warp_size;
-  for (int step = threadIdx.x / warp_size; step < steps; step += threads / warp_size) {
+  for (int step = counted_from(turn) / warp_size; step < steps; step += threads / warp_size) {
     A x[N], squares = A(0);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
@@ -73,17 +78,19 @@ BARACUDA_D void load_rows(A* tile, const T* from, i64 stride, int steps, int d_k
   }
 }
 // `steps` rows of 32 columns, zeros behind what there is of them.
-template <class T, class A> BARACUDA_D void load_columns(A* tile, const T* from, i64 stride, int steps, int left) {
-  for (int n = threadIdx.x; n < steps * tile_columns; n += threads) {
+template <class T, class A>
+BARACUDA_D void load_columns(A* tile, const T* from, i64 stride, int steps, int left, int turn = 0) {
+  for (int n = counted_from(turn); n < steps * tile_columns; n += threads) {
     const int step = n / tile_columns, column = n % tile_columns;
     tile[n] = column < left ? to_acc(from[step * stride + column]) : A(0);
   }
 }
 // A number a step; 1 or 0 where the operand is absent. EXP: its exp.
 template <bool EXP, class A>
-BARACUDA_D void load_numbers(A* tile, const void* x, const i64 (&stride)[3], i64 batch, i64 row, i64 head, int steps) {
+BARACUDA_D void load_numbers(A* tile, const void* x, const i64 (&stride)[3], i64 batch, i64 row, i64 head, int steps,
+                             int turn = 0) {
   if (x == nullptr) return;
-  for (int n = threadIdx.x; n < steps; n += threads) {
+  for (int n = counted_from(turn); n < steps; n += threads) {
     const A number = *row_at<A>(x, stride, batch, row + n, head);
     tile[n] = EXP ? math::exp(number) : number;
   }
@@ -171,6 +178,16 @@ template <class A, int DK> struct State {
       to[c] = sum_of_group(sum);
     }
   }
+  // to[c] = sum over rows of q[row] (state[row][c] + k[row] v[c])
+  BARACUDA_D void dot(A (&to)[columns], const A (&q)[R], const A (&k)[R], const A (&v)[columns]) const {
+#pragma unroll
+    for (int c = 0; c < columns; ++c) {
+      A sum = A(0);
+#pragma unroll
+      for (int r = 0; r < R; ++r) sum = math::fma(q[r], math::fma(k[r], v[c], x[r][c]), sum);
+      to[c] = sum_of_group(sum);
+    }
+  }
   // state[row][c] += k[row] v[c]
   BARACUDA_D void add(const A (&k)[R], const A (&v)[columns]) {
 #pragma unroll
@@ -212,18 +229,18 @@ template <class T, class A, int DK, int TILE = tile_elements> struct Steps {
     };
     const int d_k = p.d_k;
     load_rows<T, DK>(q, rows(p.q, p.stride[0], p.q_heads), p.stride[0][1], steps, d_k, p.normalised, p.eps);
-    load_rows<T, DK>(k, rows(p.k, p.stride[1], p.k_heads), p.stride[1][1], steps, d_k, p.normalised, p.eps);
+    load_rows<T, DK>(k, rows(p.k, p.stride[1], p.k_heads), p.stride[1][1], steps, d_k, p.normalised, p.eps, 1);
     if (decays != nullptr)
       load_rows<A, DK, true>(decays, row_at<A>(p.g_channel, p.stride[3], batch, row, head), p.stride[3][1], steps, d_k,
-                             false, 0.0f);
+                             false, 0.0f, 2);
     if (a != nullptr)
-      load_rows<T, DK>(a, row_at<T>(p.a, p.stride[5], batch, row, head), p.stride[5][1], steps, d_k, false, 0.0f);
+      load_rows<T, DK>(a, row_at<T>(p.a, p.stride[5], batch, row, head), p.stride[5][1], steps, d_k, false, 0.0f, 3);
     if (b != nullptr)
       load_rows<T, DK>(b, row_at<T>(p.b, p.stride[6], batch, row, head), p.stride[6][1], steps, d_k, false, 0.0f);
     load_columns<T>(v, rows(p.v, p.stride[2], p.v_heads) + column, p.stride[2][1], steps,
-                    static_cast<int>(min<i64>(tile_columns, p.d_v - column)));
-    load_numbers<true>(factors, p.g, p.stride[7], batch, row, head, steps);
-    load_numbers<false>(betas, p.beta, p.stride[8], batch, row, head, steps);
+                    static_cast<int>(min<i64>(tile_columns, p.d_v - column)), 3);
+    load_numbers<true>(factors, p.g, p.stride[7], batch, row, head, steps, 2);
+    load_numbers<false>(betas, p.beta, p.stride[8], batch, row, head, steps, 1);
   }
 };
 

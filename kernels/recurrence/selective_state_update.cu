@@ -1,6 +1,8 @@
 // selective_state_update   one step of the selective scan of each sequence, its state in a slot, updated in place.
 //
-// Lanes and the order of the sum over states are those of selective_scan.
+// Lanes and the order of the sum over states are those of selective_scan. A lane reads all of its operands before it
+// stores a state, so that they are under way together, and walks them by pointers: 64-bit products for each of them took
+// more time than the states' bytes.
 #include "recurrence/selective_scan.cuh"
 
 namespace baracuda {
@@ -12,7 +14,9 @@ template <class T, int NS> BARACUDA_D void selective_state_update(const Selectiv
       (static_cast<i64>(blockIdx.y) * gridDim.x + blockIdx.x) * (blockDim.x / p.lanes) + threadIdx.x / p.lanes;
   const int lane = static_cast<int>(threadIdx.x) & (p.lanes - 1);
   const bool mine = channel < p.batch * p.dim;
-  const i64 b = mine ? channel / p.dim : 0, d = mine ? channel % p.dim : 0, group = d / p.per_group;
+  const u32 dim = static_cast<u32>(p.dim);  // below 2^31, as are batch and groups
+  const u32 b = !mine ? 0 : channel >> 32 == 0 ? static_cast<u32>(channel) / dim : static_cast<u32>(channel / dim);
+  const u32 d = mine ? static_cast<u32>(channel) - b * dim : 0, group = d / static_cast<u32>(p.per_group);
   i64 slot = b;
   if (p.state_indices != nullptr) {
     const i64 at = b * p.index_step;
@@ -25,31 +29,43 @@ template <class T, int NS> BARACUDA_D void selective_state_update(const Selectiv
   const A x = at(p.u, p.u_strides);
   A dt = at(p.delta, p.delta_strides);
   if (p.delta_bias != nullptr) dt += static_cast<const A*>(p.delta_bias)[d * p.bias_step];
+  const A direct = p.d == nullptr ? A(0) : static_cast<const A*>(p.d)[d * p.d_step];
+  const A gate = p.z == nullptr ? A(0) : at(p.z, p.z_strides);
+
+  const i64 place = slot * p.state_strides[0] + d * p.state_strides[1] + lane * p.state_strides[2];
+  const i64 next_place = p.lanes * p.state_strides[2];
+  A* const wide = static_cast<A*>(p.state) + place;
+  T* const narrow = static_cast<T*>(p.state) + place;
+  const A* rates = static_cast<const A*>(p.a) + (d * p.a_strides[0] + lane * p.a_strides[1]);
+  const auto of_group = [&](const void* from, const i64* strides) {
+    return static_cast<const T*>(from) + (b * strides[0] + group * strides[1] + lane * strides[2]);
+  };
+  const T *in = of_group(p.b, p.b_strides), *out = of_group(p.c, p.c_strides);
+  A old[NS], rate[NS], from[NS], to[NS];
+  const auto has = [&](int k) { return known && lane + p.lanes * k < p.states; };
+#pragma unroll
+  for (int k = 0; k < NS; ++k) {
+    old[k] = rate[k] = from[k] = to[k] = A(0);
+    if (!has(k)) continue;
+    old[k] = p.wide_state ? wide[k * next_place] : to_acc(narrow[k * next_place]);
+    rate[k] = *rates, from[k] = to_acc(*in), to[k] = to_acc(*out);
+    rates += p.lanes * p.a_strides[1], in += p.lanes * p.b_strides[2], out += p.lanes * p.c_strides[2];
+  }
+
   if (p.softplus) dt = math::softplus(dt);
   A y = A(0);
 #pragma unroll
   for (int k = 0; k < NS; ++k) {
-    const int n = lane + p.lanes * k;
-    if (!known || n >= p.states) continue;
-    void* const h = p.state;
-    const i64 place = slot * p.state_strides[0] + d * p.state_strides[1] + n * p.state_strides[2];
-    const A a = static_cast<const A*>(p.a)[d * p.a_strides[0] + n * p.a_strides[1]];
-    const auto of_group = [&](const void* from, const i64* strides) {
-      return to_acc(static_cast<const T*>(from)[b * strides[0] + group * strides[1] + n * strides[2]]);
-    };
-    const A old = p.wide_state ? static_cast<const A*>(h)[place] : to_acc(static_cast<const T*>(h)[place]);
-    const A next = math::fma(decay_of<T>(dt * a), old, dt * x * of_group(p.b, p.b_strides));
-    if (p.wide_state) static_cast<A*>(h)[place] = next;
-    else static_cast<T*>(h)[place] = from_acc<T>(next);
-    y = math::fma(next, of_group(p.c, p.c_strides), y);
+    if (!has(k)) continue;
+    const A next = math::fma(decay_of<T>(dt * rate[k]), old[k], dt * x * from[k]);
+    if (p.wide_state) wide[k * next_place] = next;
+    else narrow[k * next_place] = from_acc<T>(next);
+    y = math::fma(next, to[k], y);
   }
   y = over_lanes(y, p.lanes);
   if (!mine || lane != 0) return;
-  if (p.d != nullptr) y = math::fma(static_cast<const A*>(p.d)[d * p.d_step], x, y);
-  if (p.z != nullptr) {
-    const A z = at(p.z, p.z_strides);
-    y *= times_sigmoid<T>(z, z);
-  }
+  if (p.d != nullptr) y = math::fma(direct, x, y);
+  if (p.z != nullptr) y *= times_sigmoid<T>(gate, gate);
   static_cast<T*>(p.y)[b * p.y_strides[0] + d * p.y_strides[1]] = from_acc<T>(known ? y : A(0));
 }
 

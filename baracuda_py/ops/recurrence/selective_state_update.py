@@ -106,6 +106,8 @@ PARAMS = Params(
 
 def _geometry(p: Problem) -> Geometry | str:
     desc = p.desc
+    if not max(desc.batch, desc.dim) < 2**31:
+        return "batch or dim is 2^31 or more"
     each, lanes = lanes_of(desc.states)
     values = {
         **{f"{n}_strides": strides_of(p.views[n], 3) for n in ("state", "b", "c")},

@@ -26,6 +26,8 @@ TERMS = {
 RESTS = {"rests": "workspace", "resummed": "i32", "spares": "i32"}
 """Further ones of the backward's: what rows' lse lack, whether it was found (lse_rests.py), and `spares`."""
 
+LEAST_UNIT = 2.0**-120  # of scores: below it a scale is counted as a soft cap
+
 LEVELS = {0: "", 1: "_terms", 2: "_masks"}  # suffixes of kernel names, by LEVEL of `Terms` in terms.cuh
 
 
@@ -114,7 +116,7 @@ def terms(p: Problem, scale: float) -> dict[str, Any]:
     if p.slopes is not None:
         slopes = p.slopes.broadcast_to((desc.batch_size, desc.num_heads)).strides
     threshold, restored = dropout(drop_probability(desc))
-    softcap = desc.softcap or float(abs(desc.scale) < 2.0**-120)
+    softcap = desc.softcap or float(abs(desc.scale) < LEAST_UNIT)
     return {
         "mask_pitch": pitch, "slope_stride": slopes, "softcap": softcap, **soft_cap(scale, softcap),
         "restored": restored, "threshold": threshold, "mask_kind": 0 if mask is None else KINDS[mask.element],

@@ -31,15 +31,13 @@ BARACUDA_D void weigh_by_formula(float (&s)[N][4], u32 (&p16)[N / 2][4], u32 kep
       to = math::fma(-terms.slope, math::abs(ahead + static_cast<float>(r - c)), to);
     });
   }
-  if (terms.p.mask != nullptr) biases.template add_to<FROM>(x);
-  if constexpr (Terms::may_hide) {
-    if (terms.may_be_hidden()) {
-      each([&](float& to, float& slope, int r, int c) {
-        const bool seen = terms.sees(i + r, j + c);
-        to = seen ? to : -numeric<float>::infinity(), slope = seen ? slope : 0.0f;
-      });
-    }
-  }
+  if (terms.biased()) biases.template add_to<FROM>(x);
+  terms.where_hidden([&](const auto& seen) {
+    each([&](float& to, float& slope, int r, int c) {
+      const bool some = seen(i + r, j + c);
+      to = some ? to : -numeric<float>::infinity(), slope = some ? slope : 0.0f;
+    });
+  });
   // a formula's numbers are not told from the product: no score is taken to have been summed in another order
   far.lower(x, i0 + 8 * FROM, 1.0f, [](int, int) { return 0.0f; });
 #pragma unroll
@@ -80,25 +78,27 @@ template <class P, int ROWS> struct Staged<Terms<2, float, true, P>, ROWS> : Sta
   using Base = Staged<FormulaTerms<float, P>, ROWS>;
   using Base::Base;
   BARACUDA_D void fetch(int i, int j) {
-    if (this->terms.p.mask != nullptr) Base::fetch(i, j);
+    if (this->terms.biased()) Base::fetch(i, j);
   }
   BARACUDA_D void put(int i, int j) {
-    if (this->terms.p.mask != nullptr) Base::put(i, j);
+    if (this->terms.biased()) Base::put(i, j);
   }
 };
 
-// A block has 64 queries and 16 N keys a tile. In small parts, as what a formula computes takes registers of its own.
+// A block has 64 queries and 16 N keys a tile. In small parts, as what a formula computes takes registers of its own,
+// unless it only hides pairs.
 template <class T, int N, class P, class Biases, class Far>
 BARACUDA_D void weigh(float (&s)[N][4], u32 (&p16)[N / 2][4], u32 kept, const Far& far, int i0, int key0,
                       const Mask& mask, const Terms<2, float, true, P>& terms, const Biases& biases, float ahead) {
   static_assert(N == 4 || N == 8, "64 queries of one warpgroup, or of two");
   const int i = far.step.at * 64 + i0 + lane_id() % 4 * 2;
   const int j = static_cast<int>(far.key.tile) * (16 * N) + key0 + lane_id() / 4;
-  weigh_by_formula<T, 0, 2>(s, p16, kept, far, i0, key0, mask, terms, biases, i, j, ahead);
-  weigh_by_formula<T, 2, 2>(s, p16, kept, far, i0, key0, mask, terms, biases, i, j, ahead);
+  constexpr int PART = FormulaTerms<float, P>::alone && !ScoreFormula<P>::changes ? 4 : 2;
+  weigh_by_formula<T, 0, PART>(s, p16, kept, far, i0, key0, mask, terms, biases, i, j, ahead);
+  if constexpr (PART == 2) weigh_by_formula<T, 2, 2>(s, p16, kept, far, i0, key0, mask, terms, biases, i, j, ahead);
   if constexpr (N > 4) {
-    weigh_by_formula<T, 4, 2>(s, p16, kept, far, i0, key0, mask, terms, biases, i, j, ahead);
-    weigh_by_formula<T, 6, 2>(s, p16, kept, far, i0, key0, mask, terms, biases, i, j, ahead);
+    weigh_by_formula<T, 4, PART>(s, p16, kept, far, i0, key0, mask, terms, biases, i, j, ahead);
+    if constexpr (PART == 2) weigh_by_formula<T, 6, 2>(s, p16, kept, far, i0, key0, mask, terms, biases, i, j, ahead);
   }
 }
 

@@ -24,6 +24,8 @@ CASES: tuple[tuple[str, int, str | None, str | None, dict[str, Any], set[str], s
     ("bfloat16", 128, "where(q > k, s, -s)", None, {"softcap": 3.0, "dropout_p": 0.2}, {"slopes"}, "float32"),
     ("float16", 256, SCORE, HIDES, {"window_right": 20}, {"slopes"}, "float32"),
     ("bfloat16", 200, SCORE, None, {"dropout_p": 0.1}, {"mask"}, "bfloat16"),
+    ("bfloat16", 128, None, HIDES, {"is_causal": True}, {"sinks"}, "float32"),
+    ("float16", 256, None, HIDES, {}, set(), "float32"),
 )  # fmt: skip
 
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ....core import Geometry, Guarantee, Params, Problem, Step, Variant
+from ....core import Geometry, Guarantee, Kernel, Params, Problem, Step, Variant
 from .. import block_masks
-from ..score_terms import LEVELS, RESTS, TERMS, refuse_terms, terms
+from ..score_terms import LEAST_UNIT, LEVELS, RESTS, TERMS, drop_probability, refuse_terms, terms
 from .backward import Arrangement, Cut, dense_cut, mma_row, wgmma_row
 from .backward_blocks import NARROW, SM90A, WIDE
 from .backward_simt import simt_row as backward_simt_row
@@ -23,7 +23,7 @@ from .table_gradients import Tables
 _RUNS, _FORMULA = 2, 3
 """LEVEL of the forward's kernels on tensor cores and of the backward's on wgmma; of all others."""
 _HEADER = "attention/score_formula.cuh"
-_BLOCKS = "Blocks"
+_BLOCKS, _ALONE = "Blocks", "Alone"
 Prelude = Callable[[Any, Any], str]
 
 
@@ -32,7 +32,8 @@ class Embedded:
     """A formula in kernels: their further parameters, what a launch gives for them, its device code, its guarantee.
 
     tables: the operands that it reads by index. code: (element, kind) → text. gradients: of tables, in the backward.
-    masked: whether kernels take a block mask. Spills are the formula's own, so every kernel may have some.
+    masked: whether kernels take a block mask. name: part of the names of parameter structs. Spills are the formula's
+    own, so every kernel may have some.
     """
 
     tables: Sequence[str]
@@ -42,24 +43,25 @@ class Embedded:
     guarantee: Guarantee
     gradients: Tables | None = None
     masked: bool = False
+    name: str = ""
 
     def under_block_mask(self) -> Embedded:
         """The same in kernels that skip what a block mask says is hidden."""
-        gradients = self.gradients
+        return replace(self._with(_BLOCKS, block_masks.FIELDS, block_masks.values), masked=True)
+
+    def alone(self) -> Embedded:
+        """The same in kernels without other terms than sinks."""
+        return self._with(_ALONE, {"alone": "i32"}, lambda p: {"alone": 1})
+
+    def _with(self, name: str, fields: Mapping[str, str], more: Callable[[Problem], Mapping[str, Any]]) -> Embedded:
+        given, gradients, name = self.values, self.gradients, self.name + name
+
+        def values(p: Problem) -> dict[str, Any]:
+            return {**given(p), **more(p)}
+
         if gradients is not None:
-            fields = {**gradients.fields, **block_masks.FIELDS}
-            gradients = replace(gradients, fields=fields, values=self._values, name=_BLOCKS)
-        return replace(
-            self, fields={**self.fields, **block_masks.FIELDS}, values=self._values, gradients=gradients, masked=True
-        )
-
-    def _values(self, p: Problem) -> dict[str, Any]:
-        return {**self.values(p), **block_masks.values(p)}
-
-    @property
-    def name(self) -> str:
-        """Part of the names of parameter structs."""
-        return _BLOCKS if self.masked else ""
+            gradients = replace(gradients, fields={**gradients.fields, **fields}, values=values, name=name)
+        return replace(self, fields={**self.fields, **fields}, values=values, gradients=gradients, name=name)
 
     @property
     def work(self) -> str:
@@ -88,28 +90,38 @@ class Embedded:
 
 
 def _either(rows: Callable[[Embedded], Iterator[Variant]], of: Embedded) -> tuple[Variant, ...]:
-    """Rows that take a block mask or none; kernels that do are named `<kernel>_blocks`."""
-    return tuple(map(_with_blocks, rows(of), rows(of.under_block_mask())))
+    """Rows that take a block mask or none, and other terms or none; see `_merged`."""
+    forms = {"": of, "_blocks": of.under_block_mask()}
+    forms |= {"_alone": of.alone(), "_alone_blocks": of.alone().under_block_mask()}
+    return tuple(_merged(dict(zip(forms, row, strict=True))) for row in zip(*map(rows, forms.values()), strict=True))
 
 
-def _with_blocks(plain: Variant, blocks: Variant) -> Variant:
-    known = {(kernel.template, kernel.params) for kernel in plain.kernels}
-    shared = {kernel.name for kernel in blocks.kernels if (kernel.template, kernel.params) in known}
+def _is_alone(p: Problem) -> bool:
+    """Whether a problem has no other terms than its formula and sinks."""
+    desc = p.desc
+    given = p.views.get("mask") is not None or p.views.get("slopes") is not None
+    return not (given or drop_probability(desc) or desc.softcap > 0 or abs(desc.scale) < LEAST_UNIT)
 
-    def name(kernel: str) -> str:
-        return kernel if kernel in shared else f"{kernel}_blocks"
+
+def _merged(rows: Mapping[str, Variant]) -> Variant:
+    """One row of those whose kernels have a suffix in their names, unless one before has the same kernel."""
+    kernels: dict[tuple[Any, ...], Kernel] = {}
+    names: dict[str, dict[str, str]] = {}
+    for suffix, row in rows.items():
+        names[suffix] = {}
+        for kernel in row.kernels:
+            own = replace(kernel, name=kernel.name + suffix)
+            names[suffix][kernel.name] = kernels.setdefault((kernel.name, kernel.template, kernel.params), own).name
 
     def geometry(p: Problem) -> Geometry | str:
-        if p.views.get("block_mask") is None:
-            return plain.geometry(p)
-        made = blocks.geometry(p)
+        suffix = ("_alone" if _is_alone(p) else "") + ("" if p.views.get("block_mask") is None else "_blocks")
+        made = rows[suffix].geometry(p)
         if isinstance(made, str):
             return made
-        steps = [replace(s, kernel=name(s.kernel)) if isinstance(s, Step) else s for s in made.steps]
+        steps = [replace(s, kernel=names[suffix][s.kernel]) if isinstance(s, Step) else s for s in made.steps]
         return replace(made, steps=tuple(steps))
 
-    own = [replace(kernel, name=name(kernel.name)) for kernel in blocks.kernels if kernel.name not in shared]
-    return replace(plain, geometry=geometry, kernels=(*plain.kernels, *own))
+    return replace(rows[""], geometry=geometry, kernels=tuple(kernels.values()))
 
 
 def forward_rows(of: Embedded) -> tuple[Variant, ...]:
