@@ -104,24 +104,33 @@ PARAMS = Params(
 )  # fmt: skip
 
 
+ROW_STATES = 16  # of the kernel whose threads have a channel each
+
+
 def _geometry(p: Problem) -> Geometry | str:
     desc = p.desc
     if not max(desc.batch, desc.dim) < 2**31:
         return "batch or dim is 2^31 or more"
     each, lanes = lanes_of(desc.states)
+    in_rows = all(p.views[n].inner_dense and p.views[n].aligned() for n in ("state", "a", "b", "c"))
+    wide = desc.state_element is desc.element.acc
     values = {
         **{f"{n}_strides": strides_of(p.views[n], 3) for n in ("state", "b", "c")},
         **{f"{n}_strides": strides_of(p.views[n], 2) for n in ("u", "delta", "z", "y", "a")},
         "d_step": strides_of(p.d, 1)[0], "bias_step": strides_of(p.delta_bias, 1)[0],
         "index_step": strides_of(p.state_indices, 1)[0], "batch": desc.batch, "dim": desc.dim,
         "per_group": desc.dim // desc.groups, "slots": desc.slots, "states": desc.states, "lanes": lanes,
-        "softplus": desc.softplus, "wide_state": desc.state_element is desc.element.acc,
+        "softplus": desc.softplus, "wide_state": wide,
         "wide_indices": p.state_indices is not None and p.state_indices.element is ElementKind.I64,
     }  # fmt: skip
-    blocks = grid(-(-desc.batch * desc.dim * lanes // THREADS))
     dense = all(p.views[n].dense for n in ("state", "u", "b", "c", "y"))
     layout = "contiguous" if dense else "strided"
-    return Geometry((Step("update", blocks, values, {"NS": each}, THREADS),), layout=layout)
+    if desc.states == ROW_STATES and in_rows:
+        kernel, axes, lanes = ("rows" if wide else "narrow_rows"), {}, 1
+    else:
+        kernel, axes = "update", {"NS": each}
+    blocks = grid(-(-desc.batch * desc.dim * lanes // THREADS))
+    return Geometry((Step(kernel, blocks, values, axes, THREADS),), layout=layout)
 
 
 class SelectiveStateUpdatePlan(Plan):
@@ -142,6 +151,8 @@ class SelectiveStateUpdatePlan(Plan):
             "channels", _geometry, source="recurrence/selective_state_update.cu",
             kernels=(
                 Kernel("update", "selective_state_update<{T}, {NS}>", PARAMS, {"NS": STATES}, threads=THREADS),
+                Kernel("rows", "selective_state_rows<{T}, acc_t<{T}>>", PARAMS, threads=THREADS),
+                Kernel("narrow_rows", "selective_state_rows<{T}, {T}>", PARAMS, threads=THREADS),
             ),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),

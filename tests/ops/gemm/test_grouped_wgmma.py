@@ -169,10 +169,25 @@ def test_a_group_has_the_same_sums_alone() -> None:
 
 
 @pytest.mark.usefixtures("emulation")
-@pytest.mark.parametrize("turned", [False, True])
-def test_gradients(turned: bool) -> None:
+@pytest.mark.parametrize("offsets", ["of no multiple", "rows of no group"])
+def test_sums_of_a_result_across_memory_are_those_of_its_transpose(offsets: str) -> None:
+    """What training asks for: gradients of weights that are kept transposed."""
+    bounds, made = OFFSETS[offsets], {}
+    facts = {"total": 300, "groups": 4, "m": 136, "n": 264, "num_offsets": len(bounds), "element": "float16"}
+    desc = bc.GroupedInnerGemmDescriptor(**facts)
+    for name, y in (("rows", Placement()), ("columns", TURNED)):
+        ready = problem(bc.GroupedInnerGemmPlan, desc, bounds, a=DOWN, y=y)
+        emulate(plan_for(desc, bc.GroupedInnerGemmPlan), ready)
+        made[name] = ready.laid["y"].view.copy()
+    assert made["rows"].tobytes() == made["columns"].tobytes()
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("turned", [(), ("b",), ("db",), ("b", "db")])
+def test_gradients(turned: tuple[str, ...]) -> None:
     desc = bc.GroupedGemmBackwardDescriptor(total=300, groups=4, n=136, k=72, element="bfloat16")
-    ready = problem(bc.GroupedGemmBackwardPlan, desc, OFFSETS["of no multiple"], **({"b": TURNED} if turned else {}))
+    bounds = OFFSETS["of no multiple"]
+    ready = problem(bc.GroupedGemmBackwardPlan, desc, bounds, **dict.fromkeys(turned, TURNED))
     assert set(ready.case.wanted) == {"da", "db", "dbias"}
     emulate(plan_for(desc, bc.GroupedGemmBackwardPlan), ready)
 

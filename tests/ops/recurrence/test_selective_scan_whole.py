@@ -9,12 +9,19 @@ import numpy as np
 import pytest
 from recurrences import drawn, emulated, near, truth
 
+from baracuda_py.core import ElementKind, PlanPreference
+from baracuda_py.core.args import arrays_of
 from baracuda_py.ops.recurrence.selective import OF_TIME, SelectiveScanDescriptor
 from baracuda_py.ops.recurrence.selective_scan import SelectiveScanPlan
 from baracuda_py.ops.recurrence.selective_scan_backward import SelectiveScanBackwardPlan
 from baracuda_py.ops.recurrence.selective_state_update import (
     SelectiveStateUpdateDescriptor, SelectiveStateUpdatePlan,
 )  # fmt: skip
+from baracuda_py.testing.emulated import emulate
+from baracuda_py.testing.emulator import emulated_device
+from baracuda_py.testing.layouts import Placement, lay_out
+from baracuda_py.testing.operands import Operands
+from baracuda_py.testing.recording import pointer_view
 
 SHAPES = [(8, 16, 40, "float32"), (8, 16, 21, "bfloat16"), (9, 16, 40, "bfloat16"), (16, 8, 24, "float16")]
 
@@ -58,3 +65,27 @@ def test_bits_do_not_know_of_the_way() -> None:
     made = emulated(update)
     np.testing.assert_array_equal(made["y"].view(np.uint16), want["y"][..., 23].view(np.uint16))
     np.testing.assert_array_equal(made["state"], want["last_state"])
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize("element", ["float16", "bfloat16", "float32", "float64"])
+def test_rows_of_states_have_the_bits_of_lanes(element: str, narrow: bool) -> None:
+    """The state's rows in whole 16 bytes, a thread each, and one number apart; slots that are none among them."""
+    desc = SelectiveStateUpdateDescriptor(
+        batch=5, dim=34, states=16, slots=6, groups=2, softplus=True, element=element,
+        **({} if narrow else {"state_element": ElementKind.of(element).acc}),
+    )  # fmt: skip
+    case = drawn(SelectiveStateUpdatePlan, desc)
+    case.arrays["state_indices"] = np.array([3, -1, 0, 6, 5])
+    made = {}
+    for name, placed in (("rows", Placement()), ("lanes", Placement("permuted", order=(2, 0, 1)))):
+        laid = {n: lay_out(x, placed if n == "state" else Placement()) for n, x in case.arrays.items() if x is not None}
+        laid["y"] = lay_out(np.empty((5, 34), desc.element.carrier), Placement(), 0xFF)
+        ready = Operands(case, {**dict.fromkeys(spec.name for spec in arrays_of(case.plan.args)), **laid})
+        plan = SelectiveStateUpdatePlan(desc, PlanPreference(), emulated_device(8.0))
+        rows = "narrow_rows" if narrow and element in ("float16", "bfloat16") else "rows"
+        assert plan.plan_layout(ready.args(pointer_view))[1].steps[0].kernel == (rows if name == "rows" else "update")
+        emulate(plan, ready)
+        made[name] = ready.laid["y"].view.copy(), ready.laid["state"].view.copy()
+    for rows, lanes in zip(made["rows"], made["lanes"], strict=True):
+        np.testing.assert_array_equal(rows.view(np.uint8), np.ascontiguousarray(lanes).view(np.uint8))
