@@ -342,11 +342,9 @@ def _linear_loss_table(path: Path) -> str:
     return _table(title, ("x × classes", "µs", "products' rate", "torch, µs", "MB", "torch, MB"), lines)
 
 
-def _recurrent_layers_table(path: Path) -> str:
-    fields = ("layer", "shape", "pass", "us", "peer", "peer_us", "vs_peer")
-    lines = [tuple(row[field] for field in fields) for row in _rows(path)]
-    title = "Whole layers of recurrences, and the same of other packages (`benchmarks/recurrent_layers.py`)"
-    return _table(title, ("layer", "input", "pass", "µs", "peer", "its µs", "of its speed"), lines)
+def _columns(title: str, **heads: str) -> Callable[[Path], str]:
+    """A column for each of the fields, under its head."""
+    return lambda path: _table(title, tuple(heads.values()), [tuple(row[f] for f in heads) for row in _rows(path)])
 
 
 def _bias_table(path: Path) -> str:
@@ -405,7 +403,20 @@ _TABLES: dict[str, Callable[[Path], str]] = {
     "train_step_kernels": _kernels_table,
     "fusions": _fusions_table,
     "linear_loss": _linear_loss_table,
-    "recurrent_layers": _recurrent_layers_table,
+    "attention_formulas": _columns(
+        "Masks as formulas under block masks of 128 x 128, beside torch's compiled flex_attention under the same ones: "
+        "bf16, 16384 tokens, a hidden size of 2048 (`benchmarks/attention_formulas.py`)",
+        direction="", head_dim="head_dim", length="length", mask="mask", us="µs", tflops="TFLOP/s",
+        of_dense="of the rate of dense", flex_us="flex, µs", flex="of flex's speed", blocks_us="block mask, µs",
+    ),
+    "moe_layers": _columns(
+        "Layers of experts in bf16 beside torch's of the same routes by `_grouped_mm` (`benchmarks/moe_layers.py`)",
+        group="", model="layer of", tokens="tokens", us="µs", torch_us="torch, µs", vs_torch="of torch's speed",
+    ),
+    "recurrent_layers": _columns(
+        "Whole layers of recurrences, and the same of other packages (`benchmarks/recurrent_layers.py`)", layer="layer",
+        shape="input", **{"pass": "pass"}, us="µs", peer="peer", peer_us="its µs", vs_peer="of its speed",
+    ),
     "transformers_train": _patched_train_table,
     "transformers_generate": _patched_generate_table,
     "generate": _generate_table,

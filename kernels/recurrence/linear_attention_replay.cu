@@ -4,8 +4,6 @@
 // Schedule: that of linear_attention, with the steps of the ring before those of the call. The state goes through the
 // same operations in the same order as where it is written at every step, so it has the same bits. New steps enter the
 // ring behind those that are read, and no block writes what another reads.
-#include <baracuda/async_copy.cuh>
-
 #include "recurrence/decode_steps.cuh"
 
 namespace baracuda {
@@ -21,6 +19,10 @@ struct Pending {
     if (first < 0) first += p.ring;
     count = max<i64>(0, min<i64>(length - written, p.ring - p.seq_len));
   }
+  // The place of step n of them.
+  template <class P> BARACUDA_D i64 at(const P& p, i64 n) const {
+    return first + n < p.ring ? first + n : first + n - p.ring;
+  }
 };
 
 // Where `heads` rows of `width` of step `place` of a slot's ring begin.
@@ -34,7 +36,7 @@ BARACUDA_D void ask_for_ring(const P& p, i64 slot, const Pending& pending, i64 h
   constexpr i64 line = 128 / sizeof(T);
   const i64 heads = p.num_heads, k_head = head / (heads / p.k_heads), v_head = head / (heads / p.v_heads);
   for (i64 n = threadIdx.x; n < pending.count; n += threads) {
-    const i64 at = pending.first + n, place = at < p.ring ? at : at - p.ring;
+    const i64 place = pending.at(p, n);
     const T* const k = ring_at<T>(p, p.ring_k, slot, place, p.k_heads, p.d_k) + k_head * p.d_k;
     for (i64 d = 0; d < p.d_k; d += line) prefetch_l2(k + d);
     prefetch_l2(ring_at<T>(p, p.ring_v, slot, place, p.v_heads, p.d_v) + v_head * p.d_v + column);
@@ -110,10 +112,10 @@ template <class T, int DK, class P> BARACUDA_D void linear_attention_replay(cons
   __shared__ A factors[most], betas[most];
   Steps<T, A, DK> tile;
   A* const bonus = tile.place(p, shared);
-  const i64 tiles = div_up(p.d_v, tile_columns), column = blockIdx.x % tiles * tile_columns;
-  const i64 head = blockIdx.x / tiles % p.num_heads, n = blockIdx.x / tiles / p.num_heads;
+  const Share share(p, blockIdx.x);
+  const i64 n = share.n, head = share.head, column = share.column;
+  const int left = share.left;
   if (n >= p.num_states) return;
-  const int left = static_cast<int>(min<i64>(tile_columns, p.d_v - column));
   const i64 slot = slot_of(p, n);
   const Pending pending(p, n);
   const bool writes = slot >= 0 && pending.count >= p.every;
@@ -130,37 +132,36 @@ template <class T, int DK, class P> BARACUDA_D void linear_attention_replay(cons
   A* const kept = row_at<A>(p.final_state, p.final_stride, slot, head, 0) + column;
   state.read(kept, p.final_stride[2], p.d_k, left);
   load_bonus<DK>(p, bonus, head);
-  i64 place = pending.first;
+  ask_for_state<A>(p);
+  const A scale = static_cast<A>(p.scale);
+  const i64 all = pending.count + p.seq_len;  // steps: those of the ring, then those of the call
 #pragma unroll 1
-  for (i64 done = 0; done < pending.count; done += most) {
-    const int steps = static_cast<int>(min<i64>(most, pending.count - done));
-    const int before_end = static_cast<int>(min<i64>(steps, p.ring - place));
+  for (i64 done = 0; done < all; done += most) {
+    const int steps = static_cast<int>(min<i64>(most, all - done));
+    const int known = static_cast<int>(min<i64>(steps, max<i64>(0, pending.count - done)));
+    const i64 place = pending.at(p, done);
+    const int before_end = static_cast<int>(min<i64>(known, p.ring - place));
+    const Steps<T, A, DK> fresh = tile.from(known);
+    const i64 row = done + known - pending.count;
     __syncthreads();  // all have read the tile before
-    load_ring<T>(p, tile, factors, betas, slot, place, head, column, 0, before_end);
-    if (before_end < steps)
-      load_ring<T>(p, tile, factors, betas, slot, 0, head, column, before_end, steps - before_end);
+    if (known > 0) load_ring<T>(p, tile, factors, betas, slot, place, head, column, 0, before_end);
+    if (before_end < known)
+      load_ring<T>(p, tile, factors, betas, slot, 0, head, column, before_end, known - before_end);
+    if (known < steps) fresh.load(p, factors + known, betas + known, n, row, head, column, steps - known);
     __syncthreads();
 #pragma unroll 1
-    for (int s = 0; s < steps; ++s) {
+    for (int s = 0; s < known; ++s) {
       Update<A, DK> update;
       update.step(p, state, tile, factors, betas, s);
     }
-    place = place + steps < p.ring ? place + steps : place + steps - p.ring;
-  }
-  if (writes) state.write(kept, p.final_stride[2], p.d_k, left);
-  const A scale = static_cast<A>(p.scale);
+    if (writes && known > 0 && done + known == pending.count) state.write(kept, p.final_stride[2], p.d_k, left);
+    if (known == steps) continue;
 #pragma unroll 1
-  for (i64 row = 0; row < p.seq_len; row += most) {
-    const int steps = static_cast<int>(min<i64>(most, p.seq_len - row));
+    for (int s = known; s < steps; ++s) step_with_output(p, state, tile, factors, betas, bonus, scale, s);
     __syncthreads();
-    tile.load(p, factors, betas, n, row, head, column, steps);
-    __syncthreads();
-#pragma unroll 1
-    for (int s = 0; s < steps; ++s) step_with_output(p, state, tile, factors, betas, bonus, scale, s);
-    __syncthreads();
-    store_rows<T>(p, tile.v, n, row, head, column, steps);
+    store_rows<T>(p, fresh.v, n, row, head, column, steps - known);
   }
-  append<T, A>(p, n, slot, place, head, column);
+  append<T, A>(p, n, slot, pending.at(p, pending.count), head, column);
 }
 
 }  // namespace baracuda

@@ -222,8 +222,13 @@ template <class T, class A, int DK, int TILE = tile_elements> struct Steps {
     v = shared;
     return shared + most * tile_columns;
   }
+  // The same from step s on.
+  BARACUDA_D Steps from(int s) const {
+    const auto later = [&](A* x) { return x == nullptr ? x : x + s * DK; };
+    return {later(q), later(k), later(decays), later(a), later(b), v + s * tile_columns};
+  }
   template <class P>
-  BARACUDA_D void load(const P& p, A* factors, A* betas, i64 batch, i64 row, i64 head, i64 column, int steps) {
+  BARACUDA_D void load(const P& p, A* factors, A* betas, i64 batch, i64 row, i64 head, i64 column, int steps) const {
     const auto rows = [&](const void* x, const i64(&stride)[3], i64 heads) {
       return row_at<T>(x, stride, batch, row, head / (p.num_heads / heads));
     };
