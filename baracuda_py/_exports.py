@@ -2766,6 +2766,8 @@ _BY_FAMILY = {
     "causal_conv1d": "ops.recurrence.causal_conv1d",
     "causal_conv1d_backward": "ops.recurrence.causal_conv1d_backward",
     "causal_conv1d_update": "ops.recurrence.causal_conv1d_update",
+    "comba": "ops.recurrence.comba",
+    "comba_decode": "ops.recurrence.comba",
     "delta_rule": "ops.recurrence.linear_attention_functions",
     "gated_delta_product": "ops.recurrence.linear_attention_functions",
     "gated_delta_rule": "ops.recurrence.linear_attention_functions",

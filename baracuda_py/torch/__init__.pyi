@@ -1334,6 +1334,8 @@ from baracuda_py import xtc_mask as xtc_mask
 from baracuda_py import causal_conv1d as causal_conv1d
 from baracuda_py import causal_conv1d_backward as causal_conv1d_backward
 from baracuda_py import causal_conv1d_update as causal_conv1d_update
+from baracuda_py import comba as comba
+from baracuda_py import comba_decode as comba_decode
 from baracuda_py import delta_rule as delta_rule
 from baracuda_py import gated_delta_product as gated_delta_product
 from baracuda_py import gated_delta_rule as gated_delta_rule
