@@ -2772,6 +2772,7 @@ _BY_FAMILY = {
     "gated_delta_product": "ops.recurrence.linear_attention_functions",
     "gated_delta_rule": "ops.recurrence.linear_attention_functions",
     "gated_short_conv": "ops.recurrence.gated_recurrences",
+    "gated_short_conv_update": "ops.recurrence.causal_conv1d_update",
     "gla": "ops.recurrence.linear_attention_functions",
     "gru": "ops.recurrence.recurrent_networks",
     "gru_cell": "ops.recurrence.recurrent_networks",

@@ -48,5 +48,8 @@ y = bc.selective_state_update(state, x, dt, A, B, C, dt_softplus=True)""",
 c, n, m = np.ones((3, 2, 4), np.float32)
 h, c, n, m = bc.slstm_cell(gates, c, n, m)""",
     "token_shift": f"{_GATES}y = bc.token_shift(values, np.full(4, 0.5, np.float32))",
+    "gated_short_conv_update": f"""{_RNG}b, c, x = rng.standard_normal((3, 2, 8), dtype=np.float32)
+state, weight = np.zeros((2, 8, 3), np.float32), rng.standard_normal((8, 4), dtype=np.float32)
+y = bc.gated_short_conv_update(b, c, x, state, weight)""",
     "gated_short_conv": f"{_GATES}y = bc.gated_short_conv(gates, more, values, np.ones((4, 3), np.float32))",
 }

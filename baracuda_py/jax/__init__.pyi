@@ -1271,6 +1271,7 @@ from baracuda_py import delta_rule as delta_rule
 from baracuda_py import gated_delta_product as gated_delta_product
 from baracuda_py import gated_delta_rule as gated_delta_rule
 from baracuda_py import gated_short_conv as gated_short_conv
+from baracuda_py import gated_short_conv_update as gated_short_conv_update
 from baracuda_py import gla as gla
 from baracuda_py import gru_cell as gru_cell
 from baracuda_py import gru_gates as gru_gates
