@@ -1006,6 +1006,9 @@ from .ops.recurrence.selective_scan_complex_backward import SelectiveScanComplex
 from .ops.recurrence.selective_state_update import SelectiveStateUpdateArgs as SelectiveStateUpdateArgs
 from .ops.recurrence.selective_state_update import SelectiveStateUpdateDescriptor as _SelectiveStateUpdateDescriptor
 from .ops.recurrence.selective_state_update import SelectiveStateUpdatePlan as SelectiveStateUpdatePlan
+from .ops.recurrence.selective_state_update_complex import SelectiveStateUpdateComplexArgs as SelectiveStateUpdateComplexArgs
+from .ops.recurrence.selective_state_update_complex import SelectiveStateUpdateComplexDescriptor as _SelectiveStateUpdateComplexDescriptor
+from .ops.recurrence.selective_state_update_complex import SelectiveStateUpdateComplexPlan as SelectiveStateUpdateComplexPlan
 # ops.reduce
 from .ops.reduce.amax_scale import AmaxScaleArgs as AmaxScaleArgs
 from .ops.reduce.amax_scale import AmaxScaleDescriptor as _AmaxScaleDescriptor
@@ -5879,6 +5882,9 @@ class SelectiveScanComplexDescriptor(_SelectiveScanComplexDescriptor):
 class SelectiveScanDescriptor(_SelectiveScanDescriptor):
     """u has shape (batch, dim, length), a (dim, states), b and c (batch, groups, states, length), at most 256 states."""
     def __init__(self, *, batch: SupportsIndex, dim: SupportsIndex, length: SupportsIndex, states: SupportsIndex, groups: SupportsIndex = 1, softplus: bool = False, num_states: SupportsIndex | None = None, element: DType) -> None: ...
+class SelectiveStateUpdateComplexDescriptor(_SelectiveStateUpdateComplexDescriptor):
+    """The same with a, b, c and states of complex numbers, whose parts are a last axis of 2; at most 64 states."""
+    def __init__(self, *, batch: SupportsIndex, dim: SupportsIndex, states: SupportsIndex, slots: SupportsIndex, groups: SupportsIndex = 1, softplus: bool = False, state_element: DType | None = None, element: DType) -> None: ...
 class SelectiveStateUpdateDescriptor(_SelectiveStateUpdateDescriptor):
     """u has shape (batch, dim), state (slots, dim, states), b and c (batch, groups, states), at most 256 states."""
     def __init__(self, *, batch: SupportsIndex, dim: SupportsIndex, states: SupportsIndex, slots: SupportsIndex, groups: SupportsIndex = 1, softplus: bool = False, state_element: DType | None = None, element: DType) -> None: ...
@@ -5989,6 +5995,8 @@ def selective_scan_complex_backward(dy: Array, u: Array, delta: Array, a: Array,
     """Gradients of `SelectiveScanComplexPlan`: with g = ∂L/∂h, walked back, g = 2 dy c̄ + conj(exp(dt a)) g and so on."""
 def selective_state_update(state: Array, x: Array, dt: Array, A: Array, B: Array, C: Array, D: Array | None = None, z: Array | None = None, dt_bias: Array | None = None, dt_softplus: bool = False, *, state_batch_indices: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y [batch, dim] of the next step; state [slots, dim, states] moves on in place (mamba-ssm's, by its names)."""
+def selective_state_update_complex(state: Array, u: Array, delta: Array, a: Array, b: Array, c: Array, d: Array | None = None, z: Array | None = None, delta_bias: Array | None = None, state_indices: Array | None = None, *, batch: int = ..., dim: int = ..., states: int = ..., slots: int = ..., groups: int = ..., softplus: bool = False, state_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """state = exp(dt a) state + dt b u of complex a, b, c and states, y = (2 Re Σ_n c state + d u) silu(z)."""
 def simple_gla(q: Array, k: Array, v: Array, g: Array, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, cu_seqlens: Array | None = None, stepwise: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`linear_attention` whose state fades first: S[t] = exp(g[t]) S[t - 1] + k[t] v[t]ᵀ, a number a head and step."""
 def slstm_cell(gates: Array, c: Array, n: Array, m: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -33,6 +33,10 @@ y = bc.selective_scan_complex(u, delta, a, b, c, softplus=True)""",
 B, C = rng.standard_normal((2, 2, 8), dtype=np.float32)
 A, state = -np.ones((4, 8), np.float32), np.zeros((2, 4, 8), np.float32)
 y = bc.selective_state_update(state, x, dt, A, B, C, dt_softplus=True)""",
+    "selective_state_update_complex": f"""{_RNG}u, delta = rng.standard_normal((2, 2, 4), dtype=np.float32)
+b, c = rng.standard_normal((2, 2, 1, 8, 2), dtype=np.float32)  # the last axis: real and imaginary parts
+a, state = -rng.uniform(0.5, 1, (4, 8, 2)).astype(np.float32), np.zeros((2, 4, 8, 2), np.float32)
+y = bc.selective_state_update_complex(state, u, delta, a, b, c, softplus=True)""",
     "lstm": f"{_LAYER}{_weights(4)}y, h, c = bc.lstm(x, (h, c), params, has_biases=False)",
     "gru": f"{_LAYER}{_weights(3)}y, h = bc.gru(x, h, params, has_biases=False)",
     "rnn_tanh": f"{_LAYER}{_weights(1)}y, h = bc.rnn_tanh(x, h, params, has_biases=False)",

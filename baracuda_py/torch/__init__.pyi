@@ -1377,6 +1377,7 @@ from baracuda_py import selective_scan_backward as selective_scan_backward
 from baracuda_py import selective_scan_complex as selective_scan_complex
 from baracuda_py import selective_scan_complex_backward as selective_scan_complex_backward
 from baracuda_py import selective_state_update as selective_state_update
+from baracuda_py import selective_state_update_complex as selective_state_update_complex
 from baracuda_py import simple_gla as simple_gla
 from baracuda_py import slstm_cell as slstm_cell
 from baracuda_py import ssd_chunk_scan as ssd_chunk_scan

@@ -2,14 +2,17 @@
 //
 // Lanes and the order of the sum over states are those of selective_scan. A lane reads all of its operands before it
 // stores a state, so that they are under way together, and walks them by pointers: 64-bit products for each of them took
-// more time than the states' bytes.
+// more time than the states' bytes. COMPLEX: a, b, c and the states are pairs of parts side by side, states in the
+// accumulator's element, and y is twice the real part of the sum.
 #include "recurrence/selective_scan.cuh"
 
 namespace baracuda {
 
-template <class T, int NS> BARACUDA_D void selective_state_update(const SelectiveStateUpdateParams& p) {
+template <class T, int NS, bool COMPLEX = false>
+BARACUDA_D void selective_state_update(const SelectiveStateUpdateParams& p) {
   using namespace selective;
   using A = acc_t<T>;
+  using N = number_t<T, COMPLEX>;
   const i64 channel =
       (static_cast<i64>(blockIdx.y) * gridDim.x + blockIdx.x) * (blockDim.x / p.lanes) + threadIdx.x / p.lanes;
   const int lane = static_cast<int>(threadIdx.x) & (p.lanes - 1);
@@ -41,14 +44,16 @@ template <class T, int NS> BARACUDA_D void selective_state_update(const Selectiv
     return static_cast<const T*>(from) + (b * strides[0] + group * strides[1] + lane * strides[2]);
   };
   const T *in = of_group(p.b, p.b_strides), *out = of_group(p.c, p.c_strides);
-  A old[NS], rate[NS], from[NS], to[NS];
+  const auto input = [](const T* x) { return number<A, COMPLEX>(to_acc(x[0]), COMPLEX ? to_acc(x[COMPLEX]) : A(0)); };
+  N old[NS], rate[NS], from[NS], to[NS];
   const auto has = [&](int k) { return known && lane + p.lanes * k < p.states; };
 #pragma unroll
   for (int k = 0; k < NS; ++k) {
-    old[k] = rate[k] = from[k] = to[k] = A(0);
+    old[k] = rate[k] = from[k] = to[k] = N(A(0));
     if (!has(k)) continue;
-    old[k] = p.wide_state ? wide[k * next_place] : to_acc(narrow[k * next_place]);
-    rate[k] = *rates, from[k] = to_acc(*in), to[k] = to_acc(*out);
+    if constexpr (COMPLEX) old[k] = number_at<A, true>(wide, k * next_place);
+    else old[k] = p.wide_state ? wide[k * next_place] : to_acc(narrow[k * next_place]);
+    rate[k] = number_at<A, COMPLEX>(rates, 0), from[k] = input(in), to[k] = input(out);
     rates += p.lanes * p.a_strides[1], in += p.lanes * p.b_strides[2], out += p.lanes * p.c_strides[2];
   }
 
@@ -57,12 +62,14 @@ template <class T, int NS> BARACUDA_D void selective_state_update(const Selectiv
 #pragma unroll
   for (int k = 0; k < NS; ++k) {
     if (!has(k)) continue;
-    const A next = math::fma(decay_of<T>(dt * rate[k]), old[k], dt * x * from[k]);
-    if (p.wide_state) wide[k * next_place] = next;
+    const N next = add_product(decay_of<T>(scaled(rate[k], dt)), old[k], scaled(from[k], dt * x));
+    if constexpr (COMPLEX) put_number(wide, k * next_place, next);
+    else if (p.wide_state) wide[k * next_place] = next;
     else narrow[k * next_place] = from_acc<T>(next);
-    y = math::fma(next, to[k], y);
+    y = add_real_product(next, to[k], y);
   }
   y = over_lanes(y, p.lanes);
+  if constexpr (COMPLEX) y *= A(2);
   if (!mine || lane != 0) return;
   if (p.d != nullptr) y = math::fma(direct, x, y);
   if (p.z != nullptr) y *= times_sigmoid<T>(gate, gate);
