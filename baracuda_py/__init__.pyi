@@ -1006,6 +1006,9 @@ from .ops.recurrence.selective_scan_complex_backward import SelectiveScanComplex
 from .ops.recurrence.selective_state_update import SelectiveStateUpdateArgs as SelectiveStateUpdateArgs
 from .ops.recurrence.selective_state_update import SelectiveStateUpdateDescriptor as _SelectiveStateUpdateDescriptor
 from .ops.recurrence.selective_state_update import SelectiveStateUpdatePlan as SelectiveStateUpdatePlan
+from .ops.recurrence.selective_state_update_complex import SelectiveStateUpdateComplexArgs as SelectiveStateUpdateComplexArgs
+from .ops.recurrence.selective_state_update_complex import SelectiveStateUpdateComplexDescriptor as _SelectiveStateUpdateComplexDescriptor
+from .ops.recurrence.selective_state_update_complex import SelectiveStateUpdateComplexPlan as SelectiveStateUpdateComplexPlan
 # ops.reduce
 from .ops.reduce.amax_scale import AmaxScaleArgs as AmaxScaleArgs
 from .ops.reduce.amax_scale import AmaxScaleDescriptor as _AmaxScaleDescriptor
@@ -5879,6 +5882,9 @@ class SelectiveScanComplexDescriptor(_SelectiveScanComplexDescriptor):
 class SelectiveScanDescriptor(_SelectiveScanDescriptor):
     """u has shape (batch, dim, length), a (dim, states), b and c (batch, groups, states, length), at most 256 states."""
     def __init__(self, *, batch: SupportsIndex, dim: SupportsIndex, length: SupportsIndex, states: SupportsIndex, groups: SupportsIndex = 1, softplus: bool = False, num_states: SupportsIndex | None = None, element: DType) -> None: ...
+class SelectiveStateUpdateComplexDescriptor(_SelectiveStateUpdateComplexDescriptor):
+    """The same with a, b, c and states of complex numbers, whose parts are a last axis of 2; at most 64 states."""
+    def __init__(self, *, batch: SupportsIndex, dim: SupportsIndex, states: SupportsIndex, slots: SupportsIndex, groups: SupportsIndex = 1, softplus: bool = False, state_element: DType | None = None, element: DType) -> None: ...
 class SelectiveStateUpdateDescriptor(_SelectiveStateUpdateDescriptor):
     """u has shape (batch, dim), state (slots, dim, states), b and c (batch, groups, states), at most 256 states."""
     def __init__(self, *, batch: SupportsIndex, dim: SupportsIndex, states: SupportsIndex, slots: SupportsIndex, groups: SupportsIndex = 1, softplus: bool = False, state_element: DType | None = None, element: DType) -> None: ...
@@ -5891,6 +5897,10 @@ def causal_conv1d_backward(dy: Array, x: Array, weight: Array, bias: Array | Non
     """dx[t] = Σ_j w[j] g[t + j], dw[j] = Σ g[t] x[t - j], dbias = Σ g, with g = dy act'(z) and w by distance in time."""
 def causal_conv1d_update(x: Array, conv_state: Array, weight: Array, bias: Array | None = None, *, activation: str | None = None, conv_state_indices: Array | None = None, return_intermediate_states: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y of the next tokens of each sequence; conv_state is moved on in place (causal_conv1d_update of causal-conv1d)."""
+def comba(q: Array, k: Array, v: Array, p: Array | None, g: Array, beta: Array | None = None, d: Array | None = None, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, use_qk_l2norm: bool = False, cu_seqlens: Array | None = None, stepwise: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Comba: S[t] = exp(g[t]) S[t - 1] + β[t] k[t] (v[t] - S[t - 1]ᵀ p[t])ᵀ, y[t] = scale · S[t]ᵀ (q[t] - d p[t])."""
+def comba_decode(q: Array, k: Array, v: Array, p: Array | None, g: Array, beta: Array | None, state: Array, d: Array | None = None, *, slots: Array | None = None, scale: float | None = None, use_qk_l2norm: bool = False, return_states: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """`comba` of a few steps of each sequence, from and to the state in its slot, which is updated in place."""
 def delta_rule(q: Array, k: Array, v: Array, beta: Array, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, use_qk_l2norm: bool = False, cu_seqlens: Array | None = None, stepwise: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """DeltaNet: S[t] = S[t - 1] + β[t] k[t] (v[t] - S[t - 1]ᵀ k[t])ᵀ, what k has in the state is replaced."""
 def gated_delta_product(q: Array, k: Array, v: Array, g: Array | None, beta: Array, num_householder: int, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, use_qk_l2norm: bool = False, cu_seqlens: Array | None = None, stepwise: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -5899,6 +5909,8 @@ def gated_delta_rule(q: Array, k: Array, v: Array, g: Array, beta: Array, *, sca
     """Gated DeltaNet: `delta_rule` on a state that fades first, S = exp(g[t]) S[t - 1] (arXiv:2412.06464; Qwen3-Next)."""
 def gated_short_conv(b: Array, c: Array, x: Array, weight: Array, bias: Array | None = None, *, seq_idx: Array | None = None, cu_seqlens: Array | None = None, initial_states: Array | None = None, return_final_states: bool = False, layout: str = 'bld', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """c · causal_conv1d(b · x): the gated short convolution of LFM2 (and of Hyena's operators)."""
+def gated_short_conv_update(b: Array, c: Array, x: Array, conv_state: Array, weight: Array, bias: Array | None = None, *, conv_state_indices: Array | None = None, return_intermediate_states: bool = False, layout: str = 'bld', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """c · causal_conv1d_update(b · x) in one launch: the next tokens of `gated_short_conv`, in its bits (LFM2)."""
 def gla(q: Array, k: Array, v: Array, g: Array, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, cu_seqlens: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Gated linear attention: S[t] = diag(exp g[t]) S[t - 1] + k[t] v[t]ᵀ, a decay for each channel of k."""
 def gru(input: Array, hx: Array, params: Sequence[Array], *, batch_sizes: Any = None, has_biases: bool = True, num_layers: int = 1, dropout: float = 0.0, train: bool = False, bidirectional: bool = False, batch_first: bool = False, order: str = 'rzn', seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -5983,6 +5995,8 @@ def selective_scan_complex_backward(dy: Array, u: Array, delta: Array, a: Array,
     """Gradients of `SelectiveScanComplexPlan`: with g = ∂L/∂h, walked back, g = 2 dy c̄ + conj(exp(dt a)) g and so on."""
 def selective_state_update(state: Array, x: Array, dt: Array, A: Array, B: Array, C: Array, D: Array | None = None, z: Array | None = None, dt_bias: Array | None = None, dt_softplus: bool = False, *, state_batch_indices: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y [batch, dim] of the next step; state [slots, dim, states] moves on in place (mamba-ssm's, by its names)."""
+def selective_state_update_complex(state: Array, u: Array, delta: Array, a: Array, b: Array, c: Array, d: Array | None = None, z: Array | None = None, delta_bias: Array | None = None, state_indices: Array | None = None, *, batch: int = ..., dim: int = ..., states: int = ..., slots: int = ..., groups: int = ..., softplus: bool = False, state_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """state = exp(dt a) state + dt b u of complex a, b, c and states, y = (2 Re Σ_n c state + d u) silu(z)."""
 def simple_gla(q: Array, k: Array, v: Array, g: Array, *, scale: float | None = None, initial_state: Array | None = None, output_final_state: bool = False, cu_seqlens: Array | None = None, stepwise: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`linear_attention` whose state fades first: S[t] = exp(g[t]) S[t - 1] + k[t] v[t]ᵀ, a number a head and step."""
 def slstm_cell(gates: Array, c: Array, n: Array, m: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

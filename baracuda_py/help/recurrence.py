@@ -24,6 +24,10 @@ RECURRENCE: dict[str, str] = {
     "rwkv7": f"{_QKV}{_CHANNELS}a, b = 0.3 * rng.standard_normal((2, 1, 8, 2, 16), dtype=np.float32)\n"
     "y = bc.rwkv7(q, g, k, v, a, b)",
     "gated_delta_product": f"{_QKV}{_G}{_BETA}{_UPDATES}y = bc.gated_delta_product(q, k, v, g, beta, 2)",
+    "comba": f"{_QKV}{_G}{_BETA}d = np.full(2, 0.02, np.float32)  # of the query that p corrects\n"
+    "y = bc.comba(q, k, v, 0.9 * k, g, beta, d, use_qk_l2norm=True)",
+    "comba_decode": f"{_QKV}{_G}{_BETA}state = np.zeros((3, 2, 16, 4), np.float32)\n"
+    "y = bc.comba_decode(q, k, v, 0.9 * k, g, beta, state, slots=np.array([2]), use_qk_l2norm=True)",
     "mamba2_ssd": f"""{_RNG}x = rng.standard_normal((1, 8, 2, 4), dtype=np.float32)
 dt = rng.random((1, 8, 2), dtype=np.float32)
 B, C = rng.standard_normal((2, 1, 8, 1, 16), dtype=np.float32)

@@ -33,6 +33,10 @@ y = bc.selective_scan_complex(u, delta, a, b, c, softplus=True)""",
 B, C = rng.standard_normal((2, 2, 8), dtype=np.float32)
 A, state = -np.ones((4, 8), np.float32), np.zeros((2, 4, 8), np.float32)
 y = bc.selective_state_update(state, x, dt, A, B, C, dt_softplus=True)""",
+    "selective_state_update_complex": f"""{_RNG}u, delta = rng.standard_normal((2, 2, 4), dtype=np.float32)
+b, c = rng.standard_normal((2, 2, 1, 8, 2), dtype=np.float32)  # the last axis: real and imaginary parts
+a, state = -rng.uniform(0.5, 1, (4, 8, 2)).astype(np.float32), np.zeros((2, 4, 8, 2), np.float32)
+y = bc.selective_state_update_complex(state, u, delta, a, b, c, softplus=True)""",
     "lstm": f"{_LAYER}{_weights(4)}y, h, c = bc.lstm(x, (h, c), params, has_biases=False)",
     "gru": f"{_LAYER}{_weights(3)}y, h = bc.gru(x, h, params, has_biases=False)",
     "rnn_tanh": f"{_LAYER}{_weights(1)}y, h = bc.rnn_tanh(x, h, params, has_biases=False)",
@@ -48,5 +52,8 @@ y = bc.selective_state_update(state, x, dt, A, B, C, dt_softplus=True)""",
 c, n, m = np.ones((3, 2, 4), np.float32)
 h, c, n, m = bc.slstm_cell(gates, c, n, m)""",
     "token_shift": f"{_GATES}y = bc.token_shift(values, np.full(4, 0.5, np.float32))",
+    "gated_short_conv_update": f"""{_RNG}b, c, x = rng.standard_normal((3, 2, 8), dtype=np.float32)
+state, weight = np.zeros((2, 8, 3), np.float32), rng.standard_normal((8, 4), dtype=np.float32)
+y = bc.gated_short_conv_update(b, c, x, state, weight)""",
     "gated_short_conv": f"{_GATES}y = bc.gated_short_conv(gates, more, values, np.ones((4, 3), np.float32))",
 }

@@ -1334,10 +1334,13 @@ from baracuda_py import xtc_mask as xtc_mask
 from baracuda_py import causal_conv1d as causal_conv1d
 from baracuda_py import causal_conv1d_backward as causal_conv1d_backward
 from baracuda_py import causal_conv1d_update as causal_conv1d_update
+from baracuda_py import comba as comba
+from baracuda_py import comba_decode as comba_decode
 from baracuda_py import delta_rule as delta_rule
 from baracuda_py import gated_delta_product as gated_delta_product
 from baracuda_py import gated_delta_rule as gated_delta_rule
 from baracuda_py import gated_short_conv as gated_short_conv
+from baracuda_py import gated_short_conv_update as gated_short_conv_update
 from baracuda_py import gla as gla
 from baracuda_py import gru as gru
 from baracuda_py import gru_cell as gru_cell
@@ -1374,6 +1377,7 @@ from baracuda_py import selective_scan_backward as selective_scan_backward
 from baracuda_py import selective_scan_complex as selective_scan_complex
 from baracuda_py import selective_scan_complex_backward as selective_scan_complex_backward
 from baracuda_py import selective_state_update as selective_state_update
+from baracuda_py import selective_state_update_complex as selective_state_update_complex
 from baracuda_py import simple_gla as simple_gla
 from baracuda_py import slstm_cell as slstm_cell
 from baracuda_py import ssd_chunk_scan as ssd_chunk_scan

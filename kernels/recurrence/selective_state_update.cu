@@ -2,7 +2,8 @@
 //
 // Lanes and the order of the sum over states are those of selective_scan. A thread reads all of its operands before it
 // stores a state, so that they are under way together, and walks them by pointers: 64-bit products for each of them took
-// more time than the states' bytes.
+// more time than the states' bytes. COMPLEX: a, b, c and the states are pairs of parts side by side, states in the
+// accumulator's element, and y is twice the real part of the sum.
 //
 // Schedule rows: a thread has the 16 states of a channel, in whole 16 bytes, and sums them as four lanes would.
 #include "recurrence/selective_scan.cuh"
@@ -48,7 +49,9 @@ template <class T> struct Moved {
   template <class P> BARACUDA_D void step_size(const P& p) {
     if (p.softplus) dt = math::softplus(dt);
   }
-  BARACUDA_D A next(A state, A rate, A in) const { return math::fma(decay_of<T>(dt * rate), state, dt * x * in); }
+  template <class N> BARACUDA_D N next(const N& state, const N& rate, const N& in) const {
+    return add_product(decay_of<T>(scaled(rate, dt)), state, scaled(in, dt * x));
+  }
   template <class P> BARACUDA_D void put(const P& p, A y) const {
     if (p.d != nullptr) y = math::fma(direct, x, y);
     if (p.z != nullptr) y *= times_sigmoid<T>(gate, gate);
@@ -64,9 +67,11 @@ BARACUDA_D i64 first_channel(int channels) {
 
 namespace baracuda {
 
-template <class T, int NS> BARACUDA_D void selective_state_update(const SelectiveStateUpdateParams& p) {
+template <class T, int NS, bool COMPLEX = false>
+BARACUDA_D void selective_state_update(const SelectiveStateUpdateParams& p) {
   using namespace selective;
   using A = acc_t<T>;
+  using N = number_t<T, COMPLEX>;
   Moved<T> at(p, first_channel(blockDim.x / p.lanes) + threadIdx.x / p.lanes);
   const int lane = static_cast<int>(threadIdx.x) & (p.lanes - 1);
   const i64 place = at.of_state(p) + lane * p.state_strides[2], next_place = p.lanes * p.state_strides[2];
@@ -75,14 +80,16 @@ template <class T, int NS> BARACUDA_D void selective_state_update(const Selectiv
   const A* rates = static_cast<const A*>(p.a) + (at.d * p.a_strides[0] + lane * p.a_strides[1]);
   const T *in = at.of_group(p.b, p.b_strides) + lane * p.b_strides[2],
           *out = at.of_group(p.c, p.c_strides) + lane * p.c_strides[2];
-  A old[NS], rate[NS], from[NS], to[NS];
+  const auto input = [](const T* x) { return number<A, COMPLEX>(to_acc(x[0]), COMPLEX ? to_acc(x[COMPLEX]) : A(0)); };
+  N old[NS], rate[NS], from[NS], to[NS];
   const auto has = [&](int k) { return at.known && lane + p.lanes * k < p.states; };
 #pragma unroll
   for (int k = 0; k < NS; ++k) {
-    old[k] = rate[k] = from[k] = to[k] = A(0);
+    old[k] = rate[k] = from[k] = to[k] = N(A(0));
     if (!has(k)) continue;
-    old[k] = p.wide_state ? wide[k * next_place] : to_acc(narrow[k * next_place]);
-    rate[k] = *rates, from[k] = to_acc(*in), to[k] = to_acc(*out);
+    if constexpr (COMPLEX) old[k] = number_at<A, true>(wide, k * next_place);
+    else old[k] = p.wide_state ? wide[k * next_place] : to_acc(narrow[k * next_place]);
+    rate[k] = number_at<A, COMPLEX>(rates, 0), from[k] = input(in), to[k] = input(out);
     rates += p.lanes * p.a_strides[1], in += p.lanes * p.b_strides[2], out += p.lanes * p.c_strides[2];
   }
   at.step_size(p);
@@ -90,12 +97,14 @@ template <class T, int NS> BARACUDA_D void selective_state_update(const Selectiv
 #pragma unroll
   for (int k = 0; k < NS; ++k) {
     if (!has(k)) continue;
-    const A next = at.next(old[k], rate[k], from[k]);
-    if (p.wide_state) wide[k * next_place] = next;
+    const N next = at.next(old[k], rate[k], from[k]);
+    if constexpr (COMPLEX) put_number(wide, k * next_place, next);
+    else if (p.wide_state) wide[k * next_place] = next;
     else narrow[k * next_place] = from_acc<T>(next);
-    y = math::fma(next, to[k], y);
+    y = add_real_product(next, to[k], y);
   }
   y = over_lanes(y, p.lanes);
+  if constexpr (COMPLEX) y *= A(2);
   if (at.mine && lane == 0) at.put(p, y);
 }
 

@@ -46,6 +46,8 @@ RECURRENCE: dict[str, Callable[[], Call]] = {
     "rwkv7": lambda: (
         [_qkv()[0], _CHANNELS, *_qkv()[1:], _x(1, 5, 2, 4, seed=5), _x(1, 5, 2, 4, seed=6)], {"scale": 0.7},
     ),
+    "comba": lambda: ([*_qkv(), _x(1, 5, 2, 4, seed=5), _G, _BETA, _x(2, seed=6)], {"use_qk_l2norm": True}),
+    "comba_decode": lambda: ([*_qkv(), _x(1, 5, 2, 4, seed=5), _G, _BETA, _x(1, 2, 4, 3, seed=6)], {}),
     "mamba2_ssd": _mamba,
     "mlstm": lambda: ([*_qkv(), _x(1, 5, 2, seed=3), 2 + _x(1, 5, 2, seed=4)], {}),
     "hgrn": lambda: ([_x(1, 5, 3), -np.abs(_x(1, 5, 3, seed=1))], {}),

@@ -31,6 +31,9 @@ def _cell(gates: int, *states: int) -> Call:
 RECURRENT: dict[str, Callable[[], Call]] = {
     "causal_conv1d": lambda: ([_made(2, 3, 9), _made(3, 4), _made(3)], {"activation": "silu"}),
     "causal_conv1d_update": lambda: ([_made(2, 3), _made(2, 3, 3), _made(3, 4), _made(3)], {"activation": "silu"}),
+    "gated_short_conv_update": lambda: (
+        [_made(2, 3), _made(2, 3, seed=1), _made(2, 3, seed=2), _made(2, 3, 3), _made(3, 4), _made(3)], {},
+    ),
     "selective_scan": lambda: (
         [_made(2, 4, 5), _made(2, 4, 5, seed=1), -np.abs(_made(4, 3)), _made(2, 2, 3, 5), _made(2, 2, 3, 5, seed=1)],
         {"delta_softplus": True},
@@ -53,4 +56,4 @@ RECURRENT: dict[str, Callable[[], Call]] = {
     "slstm_cell": lambda: ([_made(2, 12), _made(2, 3), np.ones((2, 3), np.float32), _made(2, 3, seed=1)], {}),
     "token_shift": lambda: ([_made(2, 5, 3), _made(3)], {}),
     "gated_short_conv": lambda: ([_made(2, 5, 3), _made(2, 5, 3, seed=1), _made(2, 5, 3, seed=2), _made(3, 3)], {}),
-}
+}  # fmt: skip

@@ -47,7 +47,7 @@ def test_every_function_of_a_plan_is_there() -> None:
 WRITTEN = sorted(n for n in dir(bj) if "element" not in inspect.signature(getattr(bj, n)).parameters)
 
 
-UPDATED = {"causal_conv1d_update": 1, "selective_state_update": 0}
+UPDATED = {"causal_conv1d_update": 1, "comba_decode": 6, "gated_short_conv_update": 3, "selective_state_update": 0}
 """Functions that update an operand and make an array: which operand, the last result under JAX."""
 
 

@@ -15,9 +15,10 @@ from ...core import (
 from ...calls.entries import entry
 from ...calls.functional import functional
 from ...core.benchmark import Benchmark
-from ...core.element import INDICES
+from ...core.checked import shown
+from ...core.element import INDICES, unrounded
 from ...core.outputs import each_of
-from ...core.views import shape_of, with_axis, without_axes
+from ...core.views import shape_of, transposed, with_axis, without_axes
 from ...schedules.geometry import grid, strides_of
 from ..elementwise.unary_formulas import silu
 from .causal_conv import ACTIVATIONS, TAPS, THREADS, activation_name, taps
@@ -56,7 +57,8 @@ def random_slots(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
 class CausalConv1dUpdateArgs(Args):
     """Any strides. conv_state_indices: the slot of each item, by default its number, where there are as many.
 
-    intermediate_states: the state after each token, of which one is taken where later tokens are rejected.
+    intermediate_states: the state after each token, of which one is taken where later tokens are rejected. in_gate
+    multiplies x and out_gate the sum, both in the element: states have gated elements.
     """
 
     x: Array = operand("batch channels tokens")
@@ -64,16 +66,20 @@ class CausalConv1dUpdateArgs(Args):
     weight: Array = operand("channels width")
     bias: Array | None = operand("channels", optional=True)
     conv_state_indices: Array | None = operand("batch", element=INDICES[::-1], optional=True, values=random_slots)
+    in_gate: Array | None = operand("batch channels tokens", optional=True)
+    out_gate: Array | None = operand("batch channels tokens", optional=True)
     y: Array = output("batch channels tokens")
     intermediate_states: Array | None = output("batch tokens channels state_len", optional=True)
 
 
 def reference(
     desc: CausalConv1dUpdateDescriptor, *, x: Any, conv_state: Any, weight: Any, bias: Any, conv_state_indices: Any,
-    wanted: Any,
+    in_gate: Any, out_gate: Any, wanted: Any, store: Any = unrounded,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in the dtype x comes in; conv_state is updated in place."""
     y = np.zeros_like(x)
+    with np.errstate(all="ignore"):
+        x = x if in_gate is None else store(in_gate * x)
     kept = np.zeros((desc.batch, desc.tokens, desc.channels, desc.state_len), x.dtype)
     slots = range(desc.batch) if conv_state_indices is None else conv_state_indices.tolist()
     begin = desc.state_len - (desc.width - 1)
@@ -85,7 +91,8 @@ def reference(
             z = np.zeros_like(x[b]) if bias is None else np.broadcast_to(bias[:, None], x[b].shape)
             for k in range(desc.width):
                 z = z + weight[:, k, None] * seen[:, begin + k : begin + k + desc.tokens]
-            y[b] = silu(z) if desc.activation == "silu" else z
+            z = silu(z) if desc.activation == "silu" else z
+            y[b] = z if out_gate is None else out_gate[b] * store(z)
         for t in range(desc.tokens):
             kept[b, t] = seen[:, t + 1 : t + 1 + desc.state_len]
         conv_state[slot] = seen[:, desc.tokens :]
@@ -94,7 +101,8 @@ def reference(
 
 PARAMS = Params(
     "CausalConv1dUpdateParams", x="ptr", conv_state="ptr", weight="ptr", bias="ptr", conv_state_indices="ptr", y="ptr",
-    intermediate_states="ptr", x_strides="i64[3]", y_strides="i64[3]", state_strides="i64[3]", kept_strides="i64[4]",
+    in_gate="ptr", out_gate="ptr", intermediate_states="ptr", x_strides="i64[3]", y_strides="i64[3]",
+    in_strides="i64[3]", out_strides="i64[3]", state_strides="i64[3]", kept_strides="i64[4]",
     weight_strides="i64[2]", bias_step="i64", index_step="i64", batch="i64", channels="i64", tokens="i64",
     slots="i64", state_len="i64", width="i32", silu="i32", wide_indices="i32",
 )  # fmt: skip
@@ -104,6 +112,7 @@ def _geometry(p: Problem) -> Geometry | str:
     desc, index = p.desc, p.conv_state_indices
     values = {
         "x_strides": strides_of(p.x, 3), "y_strides": strides_of(p.y, 3), "state_strides": strides_of(p.conv_state, 3),
+        "in_strides": strides_of(p.in_gate, 3), "out_strides": strides_of(p.out_gate, 3),
         "kept_strides": strides_of(p.intermediate_states, 4), "weight_strides": strides_of(p.weight, 2),
         "bias_step": strides_of(p.bias, 1)[0], "index_step": strides_of(index, 1)[0], "batch": desc.batch,
         "channels": desc.channels, "tokens": desc.tokens, "slots": desc.slots, "state_len": desc.state_len,
@@ -121,7 +130,8 @@ class CausalConv1dUpdatePlan(Plan):
 
     x, y (batch, channels, tokens); conv_state (slots, channels, state_len), state_len >= width - 1, the oldest element
     first, updated in place; weight (channels, width); bias (channels); conv_state_indices (batch), int32 or int64; no
-    slot may stand there twice. The bits are those of `causal_conv1d` of the whole sequence.
+    slot may stand there twice; in_gate, out_gate (batch, channels, tokens) make it LFM2's gated short convolution. The
+    bits are those of `causal_conv1d`, or `gated_short_conv`, of the whole sequence.
     """
 
     op = "recurrence.causal_conv1d_update"
@@ -139,6 +149,8 @@ class CausalConv1dUpdatePlan(Plan):
     benchmarks = (
         Benchmark("256 sequences of 8192 channels bf16, width 4", also=("bias",), batch=256, channels=8192, tokens=1,
                   slots=256, state_len=3, width=4, activation="silu", element="bfloat16", target=None, peers=()),
+        Benchmark("256 sequences of 2048 channels bf16, width 3, gated", also=("in_gate", "out_gate"), batch=256,
+                  channels=2048, tokens=1, slots=256, state_len=2, width=3, element="bfloat16", target=None, peers=()),
     )  # fmt: skip
 
     @staticmethod
@@ -179,18 +191,54 @@ def causal_conv1d_update(
     shape = shape_of(x, "x")
     if len(shape) not in (2, 3):
         raise InvalidProblemError(f"x must be [batch, channels] or [batch, channels, tokens], got shape {shape}")
-    one = len(shape) == 2
-    outs = list(each_of(out, 1 + bool(return_intermediate_states)))
-    if one:
-        x = with_axis(x, -1, "x")
-        outs[0] = None if outs[0] is None else with_axis(outs[0], -1, "out")
-    into = None if out is None else tuple(outs) if return_intermediate_states else outs[0]
-    made = _update(
-        x, conv_state, weight, bias, conv_state_indices=conv_state_indices, activation=activation_name(activation),
-        return_intermediate_states=return_intermediate_states, out=into, stream=stream, preference=preference,
+    return _made(
+        {"x": x}, len(shape) == 2, False, out, conv_state=conv_state, weight=weight, bias=bias,
+        conv_state_indices=conv_state_indices, activation=activation_name(activation),
+        return_intermediate_states=return_intermediate_states, stream=stream, preference=preference,
     )  # fmt: skip
+
+
+@entry(CausalConv1dUpdatePlan)
+def gated_short_conv_update(
+    b: Array, c: Array, x: Array, conv_state: Array, weight: Array, bias: Array | None = None, *,
+    conv_state_indices: Array | None = None, return_intermediate_states: bool = False, layout: str = "bld",
+    out: Any = None, stream: Any = None, preference: Any = None,
+) -> Any:  # fmt: skip
+    """c · causal_conv1d_update(b · x) in one launch: the next tokens of `gated_short_conv`, in its bits (LFM2).
+
+    b, c, x: [batch, size] of one token, or [batch, tokens, size], with layout="bdl" [batch, size, tokens]: the three
+    parts of the input's projection, in any strides; y is like x. conv_state: [slots, size, state_len] of b · x,
+    moved on in place; weight: [size, width]; everything else as in `causal_conv1d_update`. In 16 bits b · x and the sum
+    are rounded before they are multiplied on, as there. There is no gradient.
+    """
+    shape = shape_of(x, "x")
+    if layout not in ("bdl", "bld"):
+        raise InvalidProblemError(f'layout must be "bdl" or "bld", got {shown(layout)}')
+    if len(shape) not in (2, 3):
+        raise InvalidProblemError(f"x must be [batch, size] or have three axes, {layout!r}, got shape {shape}")
+    for name, gate in (("b", b), ("c", c)):
+        if shape_of(gate, name) != shape:
+            raise InvalidProblemError(f"{name} must have shape {shape}, got {shape_of(gate, name)}")
+    return _made(
+        {"x": x, "in_gate": b, "out_gate": c}, len(shape) == 2, layout == "bld", out, conv_state=conv_state,
+        weight=weight, bias=bias, conv_state_indices=conv_state_indices,
+        return_intermediate_states=return_intermediate_states, stream=stream, preference=preference,
+    )  # fmt: skip
+
+
+def _made(arrays: dict[str, Any], one: bool, turned: bool, out: Any, **operands: Any) -> Any:
+    """The plan's y for arrays of one token without an axis of tokens, or turned with the channels last."""
+
+    def seen(x: Any, name: str) -> Any:
+        return with_axis(x, -1, name) if one else transposed(x, name) if turned else x
+
+    states = operands["return_intermediate_states"]
+    outs = list(each_of(out, 1 + bool(states)))
+    outs[0] = None if outs[0] is None else seen(outs[0], "out")
+    into = None if out is None else tuple(outs) if states else outs[0]
+    made = _update(**{name: seen(x, name) for name, x in arrays.items()}, **operands, out=into)
     if out is not None:
         return out
-    y, *states = made if isinstance(made, tuple | list) else (made,)  # with JAX's the state as it is then, last
-    y = without_axes(y, {2}, "y") if one else y
-    return (y, *states) if states else y
+    y, *rest = made if isinstance(made, tuple | list) else (made,)  # with JAX's the state as it is then, last
+    y = without_axes(y, {2}, "y") if one else transposed(y, "y") if turned else y
+    return (y, *rest) if rest else y

@@ -134,7 +134,7 @@ class PackedScan:
 
 
 OF_TIME = ("dy", "u", "delta", "b", "c", "z", "y", "du", "ddelta", "db", "dc", "dz")  # time is the last axis
-PAIRS = ("a", "b", "c", "initial_state", "last_state", "dlast_state", "da", "db", "dc", "dinitial_state")
+PAIRS = ("a", "b", "c", "state", "initial_state", "last_state", "dlast_state", "da", "db", "dc", "dinitial_state")
 OF_SEQUENCES = ("initial_state", "dlast_state", "last_state", "dinitial_state")
 
 

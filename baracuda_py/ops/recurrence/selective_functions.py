@@ -1,4 +1,4 @@
-"""selective_scan: Mamba's scan under the names of mamba-ssm, of real and of complex A."""
+"""selective_scan and selective_state_update: Mamba's scan under the names of mamba-ssm, of real and of complex A."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from typing import Any
 from ...calls.entries import entry
 from ...calls.functional import functional
 from ...core import Array, InvalidProblemError
+from ...core.arrays import read
 from ...core.outputs import each_of
 from ...core.views import broadcast, shape_of, with_axis
 from ..layout.repeats import repeat_interleave
 from .selective_pairs import is_complex, pairs, pairs_of_inputs, whole
 from .selective_scan import SelectiveScanPlan
 from .selective_scan_complex import selective_scan_complex
+from .selective_state_update import SelectiveStateUpdatePlan
+from .selective_state_update_complex import selective_state_update_complex
 
 _scan: Any = functional(SelectiveScanPlan, "selective_scan")
+_update: Any = functional(SelectiveStateUpdatePlan, "selective_state_update")
 
 
 def of_inputs(x: Any, name: str, batch: int, length: int) -> Any:
@@ -77,6 +81,34 @@ def selective_scan(
     if out is not None or not return_last_state:
         return made if out is None else out
     return made[0], whole(made[1], options)
+
+
+@entry(SelectiveStateUpdatePlan)
+def selective_state_update(
+    state: Array, x: Array, dt: Array, A: Array, B: Array, C: Array, D: Array | None = None, z: Array | None = None,
+    dt_bias: Array | None = None, dt_softplus: bool = False, *, state_batch_indices: Array | None = None,
+    out: Any = None, stream: Any = None, preference: Any = None,
+) -> Any:  # fmt: skip
+    """y [batch, dim] of the next step; state [slots, dim, states] moves on in place (mamba-ssm's, by its names).
+
+    x, dt, z: [batch, dim]; A: [dim, states]; B, C: [batch, states] or [batch, groups, states]; D, dt_bias: [dim]; A, D
+    and dt_bias in float32 beside float16 and bfloat16, state in either. state_batch_indices: [batch], the slot of each
+    sequence, none twice; one outside [0, slots) is skipped, and its y is 0. There is no gradient.
+
+    A complex A, of at most 64 states, goes with a complex state of A's element and complex B and C, and y is that of
+    `selective_scan` of such an A, bit for bit: (2 Re C h + D x) silu(z).
+    """
+    options: dict[str, Any] = {"stream": stream, "preference": preference}
+    b, c = (with_axis(one, 1, name) if len(shape_of(one, name)) == 2 else one for one, name in ((B, "B"), (C, "C")))
+    settings = {"state_indices": state_batch_indices, "softplus": dt_softplus, "out": out, **options}
+    if not is_complex(A, "A"):
+        return _update(state, x, dt, A, b, c, D, z, dt_bias, **settings)
+    for one, name in ((state, "state"), (b, "B"), (c, "C")):
+        if not is_complex(one, name):
+            raise InvalidProblemError(f"{name} must be complex as A is, got {read(one, name).element}")
+    state, rates, b, c = (pairs(one, options) for one in (state, A, b, c))
+    made = selective_state_update_complex(state, x, dt, rates, b, c, D, z, dt_bias, **settings)
+    return (made[0], whole(made[1], options)) if isinstance(made, tuple | list) else made  # with JAX's the state
 
 
 def _grouped(x: Any, name: str, groups: int, options: dict[str, Any]) -> Any:

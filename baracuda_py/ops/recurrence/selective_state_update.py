@@ -12,13 +12,12 @@ from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem,
     Relative, Step, Variant, derived, element, extent, flag, inout, operand, output,
 )  # fmt: skip
-from ...calls.entries import entry
-from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.element import INDICES
-from ...core.views import shape_of, with_axis
 from ...schedules.geometry import grid, strides_of
-from .selective import STATES, THREADS, check_states, gated, lanes_of, slow, softplus, step_sizes
+from .selective import (
+    STATES, THREADS, apart, check_states, gated, joined, lanes_of, leading, parted, slow, softplus, step_sizes,
+)  # fmt: skip
 
 
 def _state_pair(desc: Any, given: ElementKind) -> ElementKind:
@@ -44,7 +43,12 @@ class SelectiveStateUpdateDescriptor(Descriptor):
     element: ElementKind = element()
 
     def validate(self) -> None:
-        check_states(self.states, self.dim, self.groups)
+        check_states(self.states, self.dim, self.groups, self.pair)
+
+    @property
+    def pair(self) -> int:
+        """Parts of a number of the states."""
+        return 1
 
     @property
     def aux_element(self) -> ElementKind | None:
@@ -85,11 +89,14 @@ def reference(
     with np.errstate(all="ignore"):
         dt = delta if delta_bias is None else delta + delta_bias
         dt = softplus(dt) if desc.softplus else dt
+        a, b, c = (joined(desc, one) for one in (a, b, c))
         b, c = (np.repeat(one, desc.dim // desc.groups, axis=1) for one in (b, c))
         at = slots[known]
-        h = np.exp(dt[known, :, None] * a) * state[at].astype(u.dtype) + (dt * u)[known, :, None] * b[known]
-        state[at] = h
+        before = joined(desc, state[at].astype(u.dtype))
+        h = np.exp(dt[known, :, None] * a) * before + (dt * u)[known, :, None] * b[known]
+        state[at] = parted(desc, h)
         made = np.sum(h * c[known], axis=-1)
+        made = made if desc.pair == 1 else (2 * made.real).astype(u.dtype)
         made = made if d is None else made + d * u[known]
         y[known] = gated(made, None if z is None else z[known])
     return {"y": y, "state": state}
@@ -107,16 +114,20 @@ PARAMS = Params(
 ROW_STATES = 16  # of the kernel whose threads have a channel each
 
 
-def _geometry(p: Problem) -> Geometry | str:
+def update_geometry(p: Problem) -> Geometry | str:
+    """One launch, of real numbers or of pairs."""
     desc = p.desc
+    if (why := apart(p)) is not None:
+        return why
     if not max(desc.batch, desc.dim) < 2**31:
         return "batch or dim is 2^31 or more"
-    each, lanes = lanes_of(desc.states)
-    in_rows = all(p.views[n].inner_dense and p.views[n].aligned() for n in ("state", "a", "b", "c"))
+    each, lanes = lanes_of(desc.states, desc.pair)
     wide = desc.state_element is desc.element.acc
+    in_rows = all(p.views[n].inner_dense and p.views[n].aligned() for n in ("state", "a", "b", "c"))
     values = {
-        **{f"{n}_strides": strides_of(p.views[n], 3) for n in ("state", "b", "c")},
-        **{f"{n}_strides": strides_of(p.views[n], 2) for n in ("u", "delta", "z", "y", "a")},
+        **{f"{n}_strides": leading(p.views[n], 3) for n in ("state", "b", "c")},
+        **{f"{n}_strides": strides_of(p.views[n], 2) for n in ("u", "delta", "z", "y")},
+        "a_strides": leading(p.a, 2),
         "d_step": strides_of(p.d, 1)[0], "bias_step": strides_of(p.delta_bias, 1)[0],
         "index_step": strides_of(p.state_indices, 1)[0], "batch": desc.batch, "dim": desc.dim,
         "per_group": desc.dim // desc.groups, "slots": desc.slots, "states": desc.states, "lanes": lanes,
@@ -125,15 +136,36 @@ def _geometry(p: Problem) -> Geometry | str:
     }  # fmt: skip
     dense = all(p.views[n].dense for n in ("state", "u", "b", "c", "y"))
     layout = "contiguous" if dense else "strided"
-    if desc.states == ROW_STATES and in_rows:
+    if desc.pair == 1 and desc.states == ROW_STATES and in_rows:
         kernel, axes, lanes = ("rows" if wide else "narrow_rows"), {}, 1
     else:
-        kernel, axes = "update", {"NS": each}
+        kernel, axes = "update", {} if desc.pair == 2 else {"NS": each}
     blocks = grid(-(-desc.batch * desc.dim * lanes // THREADS))
     return Geometry((Step(kernel, blocks, values, axes, THREADS),), layout=layout)
 
 
-class SelectiveStateUpdatePlan(Plan):
+class Slotted:
+    """What plans of the update share: a slot for each sequence."""
+
+    @classmethod
+    def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
+        """Refuse states of another number than the sequences without indices."""
+        if views.get("state_indices") is None and desc.slots != desc.batch:
+            raise InvalidProblemError(
+                f"state_indices must be given where there are {desc.slots} slots for {desc.batch} sequences"
+            )
+
+
+def update_fields(draw: Any, rare: int) -> dict[str, Any]:
+    """For tests: one lane to all."""
+    groups, batch = draw.sizes(1, 2), draw.integer(0, 3)
+    return {
+        "batch": batch, "dim": groups * draw.sizes(1, 3, 40), "states": draw.sizes(4, 1, 3, 16, rare=(rare,)),
+        "slots": batch, "groups": groups, "softplus": draw.flag(), "element": draw.element,
+    }  # fmt: skip
+
+
+class SelectiveStateUpdatePlan(Slotted, Plan):
     """state = exp(dt a) state + dt b u, y = (Σ_n c state + d u) silu(z): selective_state_update of mamba-ssm.
 
     u, delta, z, y (batch, dim); state (slots, dim, states), updated in place; a (dim, states); b, c (batch, groups,
@@ -148,7 +180,7 @@ class SelectiveStateUpdatePlan(Plan):
     value_policy = "a sequence whose index is no slot has a y of 0 and changes no state"
     variants = (
         Variant(
-            "channels", _geometry, source="recurrence/selective_state_update.cu",
+            "channels", update_geometry, source="recurrence/selective_state_update.cu",
             kernels=(
                 Kernel("update", "selective_state_update<{T}, {NS}>", PARAMS, {"NS": STATES}, threads=THREADS),
                 Kernel("rows", "selective_state_rows<{T}, acc_t<{T}>>", PARAMS, threads=THREADS),
@@ -165,38 +197,6 @@ class SelectiveStateUpdatePlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> SelectiveStateUpdateDescriptor:
-        groups, batch = draw.sizes(1, 2), draw.integer(0, 3)
         return SelectiveStateUpdateDescriptor(
-            batch=batch, dim=groups * draw.sizes(1, 3, 40), states=draw.sizes(4, 1, 3, 16, rare=(130,)), slots=batch,
-            groups=groups, softplus=draw.flag(), element=draw.element,
-            state_element=draw.choice((draw.element, draw.element.acc)),
-        )  # fmt: skip
-
-    @classmethod
-    def check(cls, desc: SelectiveStateUpdateDescriptor, views: Mapping[str, Any]) -> None:
-        if views.get("state_indices") is None and desc.slots != desc.batch:
-            raise InvalidProblemError(
-                f"state_indices must be given where there are {desc.slots} slots for {desc.batch} sequences"
-            )
-
-
-_update: Any = functional(SelectiveStateUpdatePlan, "selective_state_update")
-
-
-@entry(SelectiveStateUpdatePlan)
-def selective_state_update(
-    state: Array, x: Array, dt: Array, A: Array, B: Array, C: Array, D: Array | None = None, z: Array | None = None,
-    dt_bias: Array | None = None, dt_softplus: bool = False, *, state_batch_indices: Array | None = None,
-    out: Any = None, stream: Any = None, preference: Any = None,
-) -> Any:  # fmt: skip
-    """y [batch, dim] of the next step; state [slots, dim, states] moves on in place (mamba-ssm's, by its names).
-
-    x, dt, z: [batch, dim]; A: [dim, states]; B, C: [batch, states] or [batch, groups, states]; D, dt_bias: [dim]; A, D
-    and dt_bias in float32 beside float16 and bfloat16, state in either. state_batch_indices: [batch], the slot of each
-    sequence, none twice; one outside [0, slots) is skipped, and its y is 0. There is no gradient.
-    """
-    b, c = (with_axis(one, 1, name) if len(shape_of(one, name)) == 2 else one for one, name in ((B, "B"), (C, "C")))
-    return _update(
-        state, x, dt, A, b, c, D, z, dt_bias, state_indices=state_batch_indices, softplus=dt_softplus, out=out,
-        stream=stream, preference=preference,
-    )  # fmt: skip
+            **update_fields(draw, 130), state_element=draw.choice((draw.element, draw.element.acc))
+        )

@@ -112,6 +112,49 @@ def test_a_slot_that_is_none_is_skipped() -> None:
     assert (state[0] == x[1][:, None]).all()
 
 
+@pytest.mark.parametrize("layout", ["bld", "bdl"])
+def test_gated_tokens_continue_in_the_bits_of_the_sequence(layout: str) -> None:
+    def turned(a: Any) -> Any:
+        return a.swapaxes(1, 2) if layout == "bld" else a
+
+    b, c, x = (turned(made(2, 5, 9, seed=n)) for n in range(3))
+    w, bias = made(5, 3), made(5)
+    whole = turned(bc.gated_short_conv(b, c, x, w, bias, layout=layout))
+    product = turned(b * x)
+    slots, at = np.full((4, 5, 4), 7.0), np.array([2, 0])
+    slots[at] = 0
+    for start, end in ((0, 1), (1, 4), (4, 4), (4, 9)):
+        piece = [turned(turned(a)[..., start:end]) for a in (b, c, x)]
+        out = np.empty_like(piece[2])
+        y, kept = bc.gated_short_conv_update(
+            *piece, slots, w, bias, conv_state_indices=at, return_intermediate_states=True, layout=layout,
+            out=(out, np.empty((2, end - start, 5, 4))),
+        )  # fmt: skip
+        assert y is out
+        np.testing.assert_array_equal(turned(y), whole[..., start:end])
+        if end > start:
+            np.testing.assert_array_equal(kept[:, -1], slots[at])
+    np.testing.assert_array_equal(slots[at], product[..., 5:])
+    assert (slots[[1, 3]] == 7).all()
+
+
+def test_a_gated_token_and_a_slot_that_is_none() -> None:
+    parts = made(3, 12)  # one projection of three tokens, whose parts are strided
+    b, c, x = parts[:, :4], parts[:, 4:8], parts[:, 8:]
+    w, state = made(4, 3), made(2, 4, 2)
+    before = state.copy()
+    y = bc.gated_short_conv_update(b, c, x, state, w, conv_state_indices=np.array([1, -1, 2]))
+    seen = np.concatenate([before[1], (b * x)[0][:, None]], -1)
+    np.testing.assert_allclose(y[0], c[0] * (w * seen).sum(-1), rtol=1e-13)
+    np.testing.assert_array_equal(y[1:], 0)
+    np.testing.assert_array_equal(state, [before[0], seen[:, 1:]])
+    for name, gates in (("b", (b[:2], c)), ("c", (b, c[:, :3]))):
+        with pytest.raises(InvalidProblemError, match=f"{name} must"):
+            bc.gated_short_conv_update(*gates, x, state, w)
+    with pytest.raises(InvalidProblemError, match="layout"):
+        bc.gated_short_conv_update(b, c, x, state, w, layout="ldb")
+
+
 def test_gradients_are_torchs() -> None:
     x, w, b, initial = (
         torch.tensor(a, requires_grad=True) for a in (made(2, 3, 9), made(3, 4), made(3), made(2, 3, 3))

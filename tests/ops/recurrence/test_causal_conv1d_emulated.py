@@ -9,12 +9,14 @@ import pytest
 
 from baracuda_py.ops.recurrence.causal_conv1d import CausalConv1dDescriptor, CausalConv1dPlan
 from baracuda_py.ops.recurrence.causal_conv1d_backward import CausalConv1dBackwardDescriptor, CausalConv1dBackwardPlan
-from baracuda_py.testing.draw import fill
+from baracuda_py.ops.recurrence.causal_conv1d_update import CausalConv1dUpdateDescriptor, CausalConv1dUpdatePlan
+from baracuda_py.testing.draw import Case, fill
 from baracuda_py.testing.emulated import emulate
 from baracuda_py.testing.emulator import emulated_device
 from baracuda_py.testing.layouts import Placement, lay_out
 from baracuda_py.testing.operands import operands
 from baracuda_py.testing.recording import pointer_view
+from recurrences import emulated
 
 pytestmark = pytest.mark.usefixtures("emulation")
 LAYOUTS = ("AlongWide", "AlongAny", "Across")
@@ -65,3 +67,19 @@ def test_layouts(
     states = length < 100 or length > 1000
     given = {"initial_states": states, "dfinal_states": states, "dinitial_states": states, "bias": True}
     launched(plan, desc, layout, given | ({"positions": False} if not packed else {}))
+
+
+@pytest.mark.parametrize("width", [3, 6])
+def test_gates_round_as_kernels_of_their_own(width: int) -> None:
+    """In float16, whose products NumPy rounds as a kernel between two launches does."""
+    desc = CausalConv1dUpdateDescriptor(
+        batch=2, channels=37, tokens=3, slots=2, state_len=width, width=width, element="float16"
+    )  # fmt: skip
+    case = fill(CausalConv1dUpdatePlan, desc, np.random.default_rng(1), {"in_gate": True, "out_gate": True})
+    arrays = {name: None if x is None else x.copy() for name, x in case.arrays.items()}
+    in_gate, out_gate = arrays.pop("in_gate"), arrays.pop("out_gate")
+    alone = arrays | {"x": in_gate * arrays["x"], "in_gate": None, "out_gate": None}
+    bare = Case(case.plan, desc, alone, case.wanted)
+    got, apart = emulated(case), emulated(bare)
+    np.testing.assert_array_equal(got["y"], out_gate * apart["y"])
+    np.testing.assert_array_equal(got["conv_state"], apart["conv_state"])

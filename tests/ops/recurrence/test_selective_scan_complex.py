@@ -13,6 +13,10 @@ from baracuda_py.core import InvalidProblemError
 from baracuda_py.ops.recurrence.selective import SelectiveScanComplexDescriptor
 from baracuda_py.ops.recurrence.selective_scan_complex import SelectiveScanComplexPlan
 from baracuda_py.ops.recurrence.selective_scan_complex_backward import SelectiveScanComplexBackwardPlan
+from baracuda_py.ops.recurrence.selective_state_update_complex import (
+    SelectiveStateUpdateComplexDescriptor, SelectiveStateUpdateComplexPlan,
+)  # fmt: skip
+from baracuda_py.testing.draw import Case
 
 torch = pytest.importorskip("torch")
 bct = pytest.importorskip("baracuda_py.torch")
@@ -96,3 +100,61 @@ def test_refuses_real_inputs_and_more_states_than_it_has_lanes() -> None:
         bc.selective_scan(**given | {"B": given["B"].real})
     with pytest.raises(InvalidProblemError, match="states must be at most 64, got 65"):
         bc.selective_scan(**problem(states=65))
+
+
+def test_decoding_continues_the_scan_in_its_bits() -> None:
+    given = problem()
+    first = given.pop("initial_state")
+    whole, last = bc.selective_scan(**given, initial_state=first, delta_softplus=True, return_last_state=True)
+    slots, at = np.zeros((5, 4, 3), complex), np.array([4, 2])
+    slots[at] = first
+    for t in range(11):
+        y = bc.selective_state_update(
+            slots, given["u"][..., t], given["delta"][..., t], given["A"], given["B"][..., t], given["C"][..., t],
+            given["D"], given["z"][..., t], given["delta_bias"], dt_softplus=True, state_batch_indices=at,
+        )  # fmt: skip
+        np.testing.assert_array_equal(y, whole[..., t])
+    np.testing.assert_array_equal(slots[at], last)
+    assert not slots[[0, 1, 3]].any()
+    held, before = torch.tensor(slots), slots.copy()
+    one = [torch.tensor(given[n][..., 0]) for n in ("u", "delta")] + [torch.tensor(given["A"])]
+    one += [torch.tensor(given[n][:, 0, :, 0]) for n in ("B", "C")]  # [batch, states]: one group
+    y = bct.selective_state_update(held, *one, state_batch_indices=torch.tensor([7, 4]))
+    dt, u = given["delta"][1, :, 0], given["u"][1, :, 0]
+    state = np.exp(dt[:, None] * given["A"]) * before[4] + (dt * u)[:, None] * given["B"][1, 0, :, 0]
+    np.testing.assert_allclose(held[4], state, rtol=1e-12)
+    np.testing.assert_allclose(y[1], 2 * (state @ given["C"][1, 0, :, 0]).real, rtol=1e-11)
+    assert not y[0].any() and (held[:4].numpy() == before[:4]).all()
+
+
+@pytest.mark.parametrize(("element", "states"), [("float32", 8), ("bfloat16", 7), ("float64", 61)])
+def test_a_kernel_of_one_step_has_the_scans_bits(element: str, states: int) -> None:
+    update = drawn(
+        SelectiveStateUpdateComplexPlan,
+        SelectiveStateUpdateComplexDescriptor(
+            batch=2, dim=6, states=states, slots=2, groups=2, softplus=True, element=element
+        ),
+        d=True, z=True, delta_bias=True, state_indices=False,
+    )  # fmt: skip
+    given = dict(update.arrays)
+    along = {n: given[n][:, :, None] for n in ("u", "delta", "z")} | {n: given[n][..., None, :] for n in ("b", "c")}
+    whole = SelectiveScanComplexDescriptor(
+        batch=2, num_states=2, dim=6, length=1, states=states, groups=2, softplus=True, element=element
+    )  # fmt: skip
+    held = {"initial_state": given["state"].copy(), "cu_seqlens": None}
+    kept = {n: given[n] for n in ("a", "d", "delta_bias")}
+    scan = Case(SelectiveScanComplexPlan, whole, kept | along | held, frozenset({"y", "last_state"}))
+    got, want = emulated(update), emulated(scan)
+    np.testing.assert_array_equal(got["y"], want["y"][..., 0])
+    np.testing.assert_array_equal(got["state"], want["last_state"])
+
+
+@pytest.mark.parametrize("name", ["state", "B", "C"])
+def test_what_is_real_beside_a_complex_a_is_named(name: str) -> None:
+    given = problem()
+    operands = {"state": given["initial_state"], "B": given["B"][..., 0], "C": given["C"][..., 0]}
+    operands[name] = operands[name].real
+    with pytest.raises(InvalidProblemError, match=f"{name} must be complex as A is, got float64"):
+        bc.selective_state_update(
+            operands["state"], given["u"][..., 0], given["delta"][..., 0], given["A"], operands["B"], operands["C"]
+        )
