@@ -416,6 +416,9 @@ from .ops.gemm.syrk import SyrkArgs as SyrkArgs
 from .ops.gemm.syrk import SyrkDescriptor as _SyrkDescriptor
 from .ops.gemm.syrk import SyrkPlan as SyrkPlan
 # ops.image
+from .ops.image.connected_components import ConnectedComponentsArgs as ConnectedComponentsArgs
+from .ops.image.connected_components import ConnectedComponentsDescriptor as _ConnectedComponentsDescriptor
+from .ops.image.connected_components import ConnectedComponentsPlan as ConnectedComponentsPlan
 from .ops.image.interpolate import InterpolateArgs as InterpolateArgs
 from .ops.image.interpolate import InterpolateDescriptor as _InterpolateDescriptor
 from .ops.image.interpolate import InterpolatePlan as InterpolatePlan
@@ -447,6 +450,7 @@ from .ops.image.roi_pool_backward import RoiPoolBackwardPlan as RoiPoolBackwardP
 from .ops.image.soft_nms import SoftNmsArgs as SoftNmsArgs
 from .ops.image.soft_nms import SoftNmsDescriptor as _SoftNmsDescriptor
 from .ops.image.soft_nms import SoftNmsPlan as SoftNmsPlan
+from .ops.image.volumes import VolumeDescriptor as _VolumeDescriptor
 # ops.indexing
 from .ops.indexing.block_diag import BlockDiagArgs as BlockDiagArgs
 from .ops.indexing.block_diag import BlockDiagBackwardArgs as BlockDiagBackwardArgs
@@ -3793,6 +3797,9 @@ def tensordot(a: Array, b: Array, axes: Any = 2, *, math_precision: str = 'eleme
 def vecmat(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[…, j] = the sum of conj(a[…, k]) b[…, k, j], other axes broadcast (numpy.vecmat)."""
 # ops.image
+class ConnectedComponentsDescriptor(_ConnectedComponentsDescriptor):
+    """connectivity: neighbours of a place, 4 or 8 of an image, 6, 18 or 26 of a volume."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], rank: SupportsIndex = 2, element: DType = ..., connectivity: SupportsIndex, compact: bool = False, label_element: DType = ...) -> None: ...
 class InterpolateBackwardDescriptor(_InterpolateBackwardDescriptor):
     """The forward's fields."""
     def __init__(self, *, kind: InterpolateKind | str, shape: SupportsIndex | Sequence[SupportsIndex], spatial_rank: SupportsIndex, size: SupportsIndex | Sequence[SupportsIndex], step: SupportsFloat | Sequence[SupportsFloat] | None = None, shift: SupportsFloat | Sequence[SupportsFloat] | None = None, align_corners: bool = False, antialias: bool = False, zero_outside: bool = False, element: DType) -> None: ...
@@ -3823,6 +3830,9 @@ class RoiPoolDescriptor(_RoiPoolDescriptor):
 class SoftNmsDescriptor(_SoftNmsDescriptor):
     """boxes are [boxes_count, 4] (x1, y1, x2, y2), scores and groups [boxes_count]."""
     def __init__(self, *, boxes_count: SupportsIndex, method: Literal['linear', 'gaussian'] = 'linear', element: DType) -> None: ...
+class VolumeDescriptor(_VolumeDescriptor):
+    """x has shape `shape`, whose last `rank` axes, 2 or 3, are an image or a volume."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], rank: SupportsIndex = 2, element: DType = ...) -> None: ...
 def affine_grid(theta: Array, size: Any, align_corners: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The grid of `grid_sample` that an affine map makes (torch.nn.functional.affine_grid)."""
 def affine_grid_generator(theta: Array, size: Any, align_corners: bool, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3839,6 +3849,8 @@ def closing(x: Array, kernel_size: int | Sequence[int], *, out: Out = None, stre
     """`dilation`, then `erosion`: gaps smaller than the kernel are filled (kornia.morphology.closing)."""
 def complete_box_iou(boxes1: Array, boxes2: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`distance_box_iou` less a term of how the boxes' aspects differ (torchvision's; Zheng et al. 2020)."""
+def connected_components(x: Array, connectivity: int | None = None, *, rank: int = 2, compact: bool = False, return_counts: bool = False, label_element: DType = 'int32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Labels of the connected parts of x, whose last `rank` axes are an image or a volume; 0 of the background."""
 def correlation_cost_volume(a: Array, b: Array, max_displacement: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Products of every place of a with those of b about it, over C (Dosovitskiy et al. 2015, FlowNet's correlation)."""
 def correlation_volume(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -24,6 +24,7 @@ keep, count = bc.batched_nms(boxes, scores, np.array([0, 1, 0, 1, 0]), 0.5)""",
         for name in ("box_iou", "complete_box_iou", "distance_box_iou", "generalized_box_iou")
     },
     **{name: f"{_X}y = bc.{name}(x, 3)" for name in ("closing", "dilation", "erosion", "opening", "median_blur")},
+    "connected_components": f"{_RNG}labels = bc.connected_components(rng.random((6, 8)) < 0.5, 8, compact=True)",
     "correlation_cost_volume": f"{_PAIR}y = bc.correlation_cost_volume(a, b, 2)",
     "correlation_volume": f"{_PAIR}y = bc.correlation_volume(a, b)",
     "deform_conv2d": f"""{_X}weight = rng.standard_normal((4, 3, 3, 3), dtype=np.float32)

@@ -699,6 +699,7 @@ from baracuda_py import box_convert as box_convert
 from baracuda_py import box_iou as box_iou
 from baracuda_py import closing as closing
 from baracuda_py import complete_box_iou as complete_box_iou
+from baracuda_py import connected_components as connected_components
 from baracuda_py import correlation_cost_volume as correlation_cost_volume
 from baracuda_py import correlation_volume as correlation_volume
 from baracuda_py import deform_conv2d as deform_conv2d

@@ -36,6 +36,7 @@ IMAGES: dict[str, Callable[[], Call]] = {
         name: lambda: ([_x(1, 2, 5, 6), 3], {})
         for name in ("closing", "dilation", "erosion", "opening", "median_blur", "gaussian_blur")
     },
+    "connected_components": lambda: ([_x(2, 5, 6) < 0.4, 8], {"compact": True}),
     "correlation_cost_volume": lambda: ([_x(1, 2, 4, 5), _x(1, 2, 4, 5, seed=1), 1], {}),
     "correlation_volume": lambda: ([_x(1, 2, 3, 4), _x(1, 2, 2, 3, seed=1)], {}),
     "deform_conv2d": lambda: (
