@@ -6104,6 +6104,8 @@ def dot(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preferenc
     """The sum of a b, both of one axis and as long, neither conjugated (torch.dot)."""
 def frobenius_norm(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The square root of the sum of |x|² along `axis`, one, several or all (torch.frobenius_norm): `l2_norm`."""
+def hash_tensor(x: Array, axis: int | tuple[int, ...] | None = None, *, keepdims: bool = False, mode: int = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The exclusive or, in uint64, of the bits of x's elements widened to 64 (torch.hash_tensor)."""
 def inner(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[*A, *B] = the sum of a[*A, :] b[*B, :], neither conjugated (torch.inner, numpy.inner)."""
 def inner_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:

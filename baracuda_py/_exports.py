@@ -2889,6 +2889,7 @@ _BY_FAMILY = {
     "dist_backward": "ops.reduce.distances",
     "dot": "ops.reduce.inner",
     "frobenius_norm": "ops.reduce.norm",
+    "hash_tensor": "ops.reduce.hash_tensor",
     "inner": "ops.reduce.inner",
     "inner_backward": "ops.reduce.inner",
     "l0_norm": "ops.reduce.reduce",

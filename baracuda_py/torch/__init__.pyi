@@ -1417,6 +1417,7 @@ from baracuda_py import dist as dist
 from baracuda_py import dist_backward as dist_backward
 from baracuda_py import dot as dot
 from baracuda_py import frobenius_norm as frobenius_norm
+from baracuda_py import hash_tensor as hash_tensor
 from baracuda_py import inner as inner
 from baracuda_py import inner_backward as inner_backward
 from baracuda_py import l0_norm as l0_norm
