@@ -998,6 +998,7 @@ from baracuda_py import cross_entropy_of_classes_backward as cross_entropy_of_cl
 from baracuda_py import cross_entropy_of_probabilities as cross_entropy_of_probabilities
 from baracuda_py import cross_entropy_of_probabilities_backward as cross_entropy_of_probabilities_backward
 from baracuda_py import ctc_align as ctc_align
+from baracuda_py import ctc_beam_decode as ctc_beam_decode
 from baracuda_py import ctc_collapse as ctc_collapse
 from baracuda_py import ctc_greedy_decode as ctc_greedy_decode
 from baracuda_py import ctc_loss as ctc_loss
