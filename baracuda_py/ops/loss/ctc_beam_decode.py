@@ -73,7 +73,7 @@ def _next_beam(
     found: list[tuple[_Prefix, float, float]] = []
     for prefix, (blanks, others) in beam.items():
         total = np.logaddexp(blanks, others)
-        own = prefix[-1] if prefix else None
+        own = prefix[-1] if prefix else blank
         stays = others + frame[own] if prefix else none
         if prefix and prefix[:-1] in beam:
             shorter = beam[prefix[:-1]]
