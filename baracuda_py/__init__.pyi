@@ -640,6 +640,9 @@ from .ops.loss.cross_entropy_terms_backward import CrossEntropyTermsBackwardPlan
 from .ops.loss.ctc_align import CtcAlignArgs as CtcAlignArgs
 from .ops.loss.ctc_align import CtcAlignDescriptor as _CtcAlignDescriptor
 from .ops.loss.ctc_align import CtcAlignPlan as CtcAlignPlan
+from .ops.loss.ctc_beam_decode import CtcBeamDecodeArgs as CtcBeamDecodeArgs
+from .ops.loss.ctc_beam_decode import CtcBeamDecodeDescriptor as _CtcBeamDecodeDescriptor
+from .ops.loss.ctc_beam_decode import CtcBeamDecodePlan as CtcBeamDecodePlan
 from .ops.loss.ctc_collapse import CtcCollapseArgs as CtcCollapseArgs
 from .ops.loss.ctc_collapse import CtcCollapseDescriptor as _CtcCollapseDescriptor
 from .ops.loss.ctc_collapse import CtcCollapsePlan as CtcCollapsePlan
@@ -4816,6 +4819,9 @@ class CrossEntropyTermsDescriptor(_CrossEntropyTermsDescriptor):
 class CtcAlignDescriptor(_CtcAlignDescriptor):
     """As `CtcDescriptor`."""
     def __init__(self, *, input_length: SupportsIndex, batch: SupportsIndex, classes: SupportsIndex, target_shape: SupportsIndex | Sequence[SupportsIndex], max_target_length: SupportsIndex | None = None, blank: SupportsIndex = 0, index_element: DType = ..., element: DType) -> None: ...
+class CtcBeamDecodeDescriptor(_CtcBeamDecodeDescriptor):
+    """log_probs are [steps, batch, classes]; blank: the class between labels."""
+    def __init__(self, *, steps: SupportsIndex, batch: SupportsIndex, classes: SupportsIndex, blank: SupportsIndex = 0, beam_width: SupportsIndex = 10, nbest: SupportsIndex = 1, index_element: DType = ..., element: DType) -> None: ...
 class CtcCollapseDescriptor(_CtcCollapseDescriptor):
     """path is [steps, batch]; blank: the class between labels."""
     def __init__(self, *, steps: SupportsIndex, batch: SupportsIndex, blank: SupportsIndex = 0, element: DType = ...) -> None: ...
@@ -4895,6 +4901,8 @@ def cross_entropy_of_probabilities_backward(dloss: Array, logits: Array, probabi
     """The gradients of cross_entropy_of_probabilities; see `CrossEntropyTermsBackwardPlan`."""
 def ctc_align(log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array, *, blank: int = 0, max_target_length: int | None = None, return_labels: bool = False, index_element: DType = 'int64', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The likeliest path of classes that spells each target (torchaudio.functional.forced_align, of whole batches)."""
+def ctc_beam_decode(log_probs: Array, lengths: Array | None = None, *, blank: int = 0, beam_width: int = 10, nbest: int = 1, batch_first: bool = False, index_element: DType = 'int64', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The nbest likeliest spellings of each sequence: tokens [batch, nbest, steps], counts and scores [batch, nbest]."""
 @overload
 def ctc_collapse(path: A, lengths: Array | None = None, *, steps: int = ..., batch: int = ..., blank: int = 0, return_starts: Literal[False] = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A: ...
 @overload
@@ -6130,6 +6138,8 @@ def dot(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preferenc
     """The sum of a b, both of one axis and as long, neither conjugated (torch.dot)."""
 def frobenius_norm(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The square root of the sum of |x|² along `axis`, one, several or all (torch.frobenius_norm): `l2_norm`."""
+def hash_tensor(x: Array, axis: int | tuple[int, ...] | None = None, *, keepdims: bool = False, mode: int = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The exclusive or, in uint64, of the bits of x's elements widened to 64 (torch.hash_tensor)."""
 def inner(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[*A, *B] = the sum of a[*A, :] b[*B, :], neither conjugated (torch.inner, numpy.inner)."""
 def inner_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:

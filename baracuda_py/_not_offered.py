@@ -58,10 +58,6 @@ NOT_OFFERED: dict[str, Row] = {
     "slice_inverse": Row(
         "torch", "it undoes a view within torch's own traces, which hold no views of ours", "call `slice_scatter`"
     ),
-    "hash_tensor": Row(
-        "torch", "it is one reduction of an array's bits, whose element torch alone chooses",
-        "view the array as integers and call `reduce_xor`",
-    ),
     **_rows(
         "torch.nn", "Transformer TransformerEncoder TransformerDecoder TransformerEncoderLayer TransformerDecoderLayer",
         "it is a model made of modules and no op", "call `multi_head_attention_forward`, `layer_norm` and `linear`, or "

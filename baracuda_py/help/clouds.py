@@ -13,6 +13,7 @@ CLOUDS: dict[str, str] = {
     "chamfer_distance": f"{_POINTS}y = bc.chamfer_distance(points, points[:, :10])",
     "ctc_align": f"""{_LOG_PROBS}targets = np.array([[1, 2, 2], [3, 4, 0]])
 path, score = bc.ctc_align(log_probs, targets, np.array([12, 10]), np.array([3, 2]))""",
+    "ctc_beam_decode": f"{_LOG_PROBS}tokens, counts, scores = bc.ctc_beam_decode(log_probs, beam_width=8, nbest=2)",
     "ctc_collapse": f"{_LOG_PROBS}tokens, counts = bc.ctc_collapse(log_probs.argmax(-1))",
     "ctc_greedy_decode": f"{_LOG_PROBS}tokens, counts = bc.ctc_greedy_decode(log_probs, np.array([12, 10]))",
     "draft_tree": f"""{_RNG}parents = np.array([[-1, -1, 0, 0, 1, 2]])

@@ -77,6 +77,7 @@ output, loss = bc.adaptive_log_softmax_with_loss(x, target, head, [(down, up)])"
     "alpha_dropout": f"{_X}y = bc.alpha_dropout(x, 0.25, seed=7)",
     "array_equal": f"{_X}same = bc.array_equal(x, x)",
     "array_equiv": f"{_X}same = bc.array_equiv(x, x[:1])",
+    "hash_tensor": f"{_X}word = bc.hash_tensor(x, axis=0)",
     "average_backward": f"""{_ROWS}{_DY}weights = np.abs(x2)
 y, z = bc.average(x1, weights, axis=-1, returned=True)
 dx, dweights = bc.average_backward(dy, x1, weights, y, z, axis=-1)""",

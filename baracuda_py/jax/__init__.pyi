@@ -1006,6 +1006,7 @@ from baracuda_py import cross_entropy_of_classes_backward as cross_entropy_of_cl
 from baracuda_py import cross_entropy_of_probabilities as cross_entropy_of_probabilities
 from baracuda_py import cross_entropy_of_probabilities_backward as cross_entropy_of_probabilities_backward
 from baracuda_py import ctc_align as ctc_align
+from baracuda_py import ctc_beam_decode as ctc_beam_decode
 from baracuda_py import ctc_collapse as ctc_collapse
 from baracuda_py import ctc_greedy_decode as ctc_greedy_decode
 from baracuda_py import ctc_loss as ctc_loss
@@ -1349,6 +1350,7 @@ from baracuda_py import dist as dist
 from baracuda_py import dist_backward as dist_backward
 from baracuda_py import dot as dot
 from baracuda_py import frobenius_norm as frobenius_norm
+from baracuda_py import hash_tensor as hash_tensor
 from baracuda_py import inner as inner
 from baracuda_py import inner_backward as inner_backward
 from baracuda_py import l0_norm as l0_norm

@@ -186,7 +186,7 @@ _ADAPTIVE = [f"adaptive_{kind}_pool{n}d" for kind in ("avg", "max") for n in (1,
 _ADAPTIVE += [f"adaptive_max_pool{n}d_with_indices" for n in (1, 2, 3)]
 _REDUCTIONS = (
     "sum", "nansum", "mean", "nanmean", "amax", "amin", "var", "std", "var_mean", "std_mean", "count_nonzero",
-    "frobenius_norm", "logsumexp",
+    "frobenius_norm", "logsumexp", "hash_tensor",
 )  # fmt: skip
 MENDED: dict[str, Callable[[Passed], None]] = {
     **dict.fromkeys(_POOLS, _stride),

@@ -11,7 +11,7 @@ _ORDERS = """
 softmax log_softmax softmin: input dim _stacklevel dtype
 gumbel_softmax: logits:x tau hard eps dim
 cumsum cumprod cummax cummin logcumsumexp count_nonzero: input dim
-sum prod mean nansum nanmean amax amin all any argmax argmin logsumexp aminmax: input dim keepdim
+sum prod mean nansum nanmean amax amin all any argmax argmin logsumexp aminmax hash_tensor: input dim keepdim
 var std var_mean std_mean: input dim unbiased keepdim
 norm: input p dim keepdim dtype
 frobenius_norm: input dim keepdim

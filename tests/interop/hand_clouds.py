@@ -19,6 +19,7 @@ CLOUDS: dict[str, Callable[[], tuple[list[Any], dict[str, Any]]]] = {
     "ball_query": lambda: ([_x(2, 9, 3), _x(2, 4, 3, seed=1), 0.5, 3], {}),
     "chamfer_distance": lambda: ([_x(2, 9, 3), _x(2, 4, 3, seed=1)], {}),
     "ctc_align": lambda: ([np.log(_x(6, 2, 4)), np.array([[1, 2], [3, 0]]), np.array([6, 5]), np.array([2, 1])], {}),
+    "ctc_beam_decode": lambda: ([np.log(_x(6, 2, 4)), np.array([6, 3])], {"beam_width": 5, "nbest": 2}),
     "ctc_collapse": lambda: ([np.array([[1, 0], [1, 2], [0, 2], [1, 1]])], {}),
     "ctc_greedy_decode": lambda: ([_x(6, 2, 4), np.array([6, 3])], {}),
     "draft_tree": lambda: (

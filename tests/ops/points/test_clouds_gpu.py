@@ -69,6 +69,7 @@ def test_spellings() -> None:
     steps = np.array([200, 150, 200, 0, 79, 20])
     same("ctc_align", lp, targets, steps, lengths, return_labels=True)
     same("ctc_greedy_decode", lp, steps)
+    same("ctc_beam_decode", lp, steps, beam_width=32, nbest=5)
     same("edit_distance", RNG.integers(0, 9, (20, 333)), RNG.integers(0, 9, (20, 301)))
     same("edit_distance", RNG.integers(0, 9, (2, 1400)), RNG.integers(0, 9, (2, 77)), a_lengths=np.array([1400, 1200]))
 
