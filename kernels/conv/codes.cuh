@@ -57,12 +57,13 @@ BARACUDA_D Vec<V, N> conv_channels(const void* from, i64 first, i64 step, i64 le
 
 // Codes of 8 bits of exact sums s in float, where its roundings cannot tell another one: of q = s scale_x scale_w / scale_y +
 // bias / scale_y with a bound `err` of what they add up to, seven of 2^-24 of each term and at most 2^-60 of what underflows, the
-// nearest integer is certain where q is farther than `err` from a tie, and what is cut to a code's range beyond 1024. Returns
-// whether all are; else double decides (conv_nearest).
+// nearest integer is certain where q is farther than `err` from a tie, and what is cut to a code's range beyond 400, which no
+// zero point brings back into it. Returns whether all are; else double decides (conv_nearest).
 template <int N, class P>
 BARACUDA_D bool conv_codes_in_float(const P& p, const Vec<i64, N>& s, i64 first, i64 left, Vec<u8, N>& y) {
   constexpr float most = 1125899906842624.0f, least = 1.0f / most;  // 2^50: beyond, scales may leave what float holds
   constexpr float shift = 12582912.0f;                              // 1.5 2^23: adding it rounds to an integer
+  constexpr float cut = 400.0f;
   const float by = p.scale_y == nullptr ? 1.0f : *static_cast<const float*>(p.scale_y);
   const float scale_x = p.scale_x == nullptr ? 1.0f : *static_cast<const float*>(p.scale_x);
   const float inverse = 1.0f / by, each = scale_x * inverse;
@@ -83,10 +84,10 @@ BARACUDA_D bool conv_codes_in_float(const P& p, const Vec<i64, N>& s, i64 first,
     const float by_this = p.scale_w == nullptr ? each : each * own[k];
     const int short_sum = static_cast<int>(s[k]);
     const float term = static_cast<float>(short_sum) * by_this, more = bias[k] * inverse;
-    const float err = math::fma(math::abs(term) + math::abs(more), 0x1p-20f, 0x1p-60f);
-    const float q = term + more, held = math::fmin(math::fmax(q, p.activation != 0 ? 0.0f : -1024.0f), 1024.0f);
+    const float err = math::fma(math::abs(term) + math::abs(more), 0x1.cp-22f, 0x1p-60f);
+    const float q = term + more, held = math::fmin(math::fmax(q, p.activation != 0 ? 0.0f : -cut), cut);
     const float whole = (held + shift) - shift;
-    const bool told = math::abs(held - whole) + err < 0.5f || math::abs(q) - err > 1024.0f;  // neither where it is NaN
+    const bool told = math::abs(held - whole) + err < 0.5f || math::abs(q) - err > cut;  // neither where it is NaN
     certain = certain && (k >= left || (short_sum == s[k] && told));
     y[k] = static_cast<u8>(static_cast<int>(math::fmin(math::fmax(whole + zero, lowest), highest)));
   }
