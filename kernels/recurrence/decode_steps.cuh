@@ -1,20 +1,24 @@
 #pragma once
 // decode_steps    what the walks of linear attention over sequences and over slots share: the slot of a sequence, rows of
 //                 zeros, one step with its y, and the rows of a tile stored.
-#include <baracuda/async_copy.cuh>
+#include <baracuda/index.cuh>
 
 #include "recurrence/recurrence.cuh"
 
 namespace baracuda {
 namespace recurrence {
 
-// What a block has: sequence n, a head, columns from `column` on, of which `left` exist.
+// What a block has: sequence n, a head, columns from `column` on, of which `left` exist. Blocks are below 2^31, so that
+// no quotient needs 64 bits: those took longer than the steps of a short sequence.
 struct Share {
   i64 n, head, column;
   int left;
-  template <class P> BARACUDA_D Share(const P& p, i64 block) {
-    const i64 tiles = div_up(p.d_v, tile_columns);
-    column = block % tiles * tile_columns, head = block / tiles % p.num_heads, n = block / tiles / p.num_heads;
+  template <class P> BARACUDA_D explicit Share(const P& p) {
+    u32 tile, of_heads;
+    const u32 tiles = static_cast<u32>(div_up(p.d_v, tile_columns));
+    const u32 rest = divmod(blockIdx.x, tiles, tile);
+    n = divmod(rest, static_cast<u32>(p.num_heads), of_heads);
+    head = of_heads, column = static_cast<i64>(tile) * tile_columns;
     left = static_cast<int>(min<i64>(tile_columns, p.d_v - column));
   }
 };
@@ -29,31 +33,17 @@ template <class T, class P> BARACUDA_D void clear_rows(const P& p, i64 batch, i6
   }
 }
 
-template <class P> BARACUDA_D i64 named_slot(const P& p, i64 n) {
-  return p.wide_slots ? static_cast<const i64*>(p.slots)[n * p.slot_stride]
-                      : static_cast<const i32*>(p.slots)[n * p.slot_stride];
-}
 // The state of sequence n: its slot, or -1 where that is none or an earlier sequence has it.
 template <class P> BARACUDA_D i64 slot_of(const P& p, i64 n) {
   if (p.slots == nullptr) return n;
-  const i64 own = named_slot(p, n);
+  const auto slot = [&](i64 i) -> i64 {
+    return p.wide_slots ? static_cast<const i64*>(p.slots)[i * p.slot_stride]
+                        : static_cast<const i32*>(p.slots)[i * p.slot_stride];
+  };
+  const i64 own = slot(n);
   bool taken = own < 0 || own >= p.num_slots;
-  for (i64 i = threadIdx.x; i < n; i += threads) taken |= named_slot(p, i) == own;
+  for (i64 i = threadIdx.x; i < n; i += threads) taken |= slot(i) == own;
   return __syncthreads_or(taken) ? -1 : own;
-}
-
-// Asks for the state of a block that starts about when this one ends, so that states are read while steps are walked.
-template <class A, class P> BARACUDA_D void ask_for_state(const P& p) {
-  constexpr i64 ahead = 512;  // blocks that a machine holds together
-  constexpr int line = 128 / sizeof(A);
-  if (p.num_slots == 0 || blockIdx.x + ahead >= gridDim.x) return;
-  const Share next(p, blockIdx.x + ahead);
-  const i64 slot = p.slots == nullptr ? next.n : named_slot(p, next.n);
-  if (slot < 0 || slot >= p.num_slots) return;
-  for (int d = threadIdx.x; d < p.d_k; d += threads) {
-    const A* const row = row_at<A>(p.initial_state, p.initial_stride, slot, next.head, d) + next.column;
-    for (int c = 0; c < next.left; c += line) prefetch_l2(row + c);
-  }
 }
 
 // Step s of a tile, whose y takes the place of v. bonus: in shared memory.

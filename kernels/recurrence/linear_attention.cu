@@ -17,7 +17,7 @@ template <class T, int DK, class P> BARACUDA_D void linear_attention(const P& p)
   __shared__ A factors[most], betas[most];
   Steps<T, A, DK> tile;
   A* const bonus = tile.place(p, shared);
-  const Share share(p, blockIdx.x);
+  const Share share(p);
   const i64 n = share.n, head = share.head, column = share.column;
   const int left = share.left;
   if (p.num_states == 0) {
@@ -45,7 +45,6 @@ template <class T, int DK, class P> BARACUDA_D void linear_attention(const P& p)
     const A* const from = row_at<A>(p.initial_state, p.initial_stride, slot, head, 0);
     state.read(from + column, p.initial_stride[2], p.d_k, left);
   }
-  ask_for_state<A>(p);
   load_bonus<DK>(p, bonus, head);
   const A scale = static_cast<A>(p.scale);
   const i64 first_state = p.bounds == nullptr ? batch * (p.seq_len / p.every) : rows.begin / p.every;

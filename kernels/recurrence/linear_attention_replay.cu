@@ -4,6 +4,8 @@
 // Schedule: that of linear_attention, with the steps of the ring before those of the call. The state goes through the
 // same operations in the same order as where it is written at every step, so it has the same bits. New steps enter the
 // ring behind those that are read, and no block writes what another reads.
+#include <baracuda/async_copy.cuh>
+
 #include "recurrence/decode_steps.cuh"
 
 namespace baracuda {
@@ -34,7 +36,7 @@ template <class T, class P> BARACUDA_D T* ring_at(const P& p, void* ring, i64 sl
 template <class T, class A, class P>
 BARACUDA_D void ask_for_ring(const P& p, i64 slot, const Pending& pending, i64 head, i64 column) {
   constexpr i64 line = 128 / sizeof(T);
-  const i64 heads = p.num_heads, k_head = head / (heads / p.k_heads), v_head = head / (heads / p.v_heads);
+  const i64 heads = p.num_heads, k_head = head_of(head, heads, p.k_heads), v_head = head_of(head, heads, p.v_heads);
   for (i64 n = threadIdx.x; n < pending.count; n += threads) {
     const i64 place = pending.at(p, n);
     const T* const k = ring_at<T>(p, p.ring_k, slot, place, p.k_heads, p.d_k) + k_head * p.d_k;
@@ -50,7 +52,7 @@ template <class T, class A, int DK, class P>
 BARACUDA_D void load_ring(const P& p, const Steps<T, A, DK>& tile, A* factors, A* betas, i64 slot, i64 place, i64 head,
                           i64 column, int at, int steps) {
   const int left = static_cast<int>(min<i64>(tile_columns, p.d_v - column)), d_k = p.d_k;
-  const i64 heads = p.num_heads, k_head = head / (heads / p.k_heads), v_head = head / (heads / p.v_heads);
+  const i64 heads = p.num_heads, k_head = head_of(head, heads, p.k_heads), v_head = head_of(head, heads, p.v_heads);
   const auto rows = [&](A* to, void* ring) {
     load_rows<T, DK>(to + at * DK, ring_at<T>(p, ring, slot, place, heads, d_k) + head * d_k, heads * d_k, steps, d_k,
                      false, 0.0f);
@@ -112,7 +114,7 @@ template <class T, int DK, class P> BARACUDA_D void linear_attention_replay(cons
   __shared__ A factors[most], betas[most];
   Steps<T, A, DK> tile;
   A* const bonus = tile.place(p, shared);
-  const Share share(p, blockIdx.x);
+  const Share share(p);
   const i64 n = share.n, head = share.head, column = share.column;
   const int left = share.left;
   if (n >= p.num_states) return;
@@ -132,7 +134,6 @@ template <class T, int DK, class P> BARACUDA_D void linear_attention_replay(cons
   A* const kept = row_at<A>(p.final_state, p.final_stride, slot, head, 0) + column;
   state.read(kept, p.final_stride[2], p.d_k, left);
   load_bonus<DK>(p, bonus, head);
-  ask_for_state<A>(p);
   const A scale = static_cast<A>(p.scale);
   const i64 all = pending.count + p.seq_len;  // steps: those of the ring, then those of the call
 #pragma unroll 1

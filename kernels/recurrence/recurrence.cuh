@@ -41,6 +41,10 @@ template <class P> BARACUDA_D Rows rows_of(const P& p, i64 n) {
   return {begin, settled_bound(p, n + 1)};
 }
 
+// The head of `heads` that head `head` of `all` shares with its neighbours.
+BARACUDA_D i64 head_of(i64 head, i64 all, i64 heads) {
+  return heads == all ? head : static_cast<u32>(head) / (static_cast<u32>(all) / static_cast<u32>(heads));
+}
 // The place of (batch, row, head) in an operand of rows.
 template <class T> BARACUDA_D T* row_at(const void* x, const i64 (&stride)[3], i64 batch, i64 row, i64 head) {
   return const_cast<T*>(static_cast<const T*>(x)) + batch * stride[0] + row * stride[1] + head * stride[2];
@@ -129,33 +133,38 @@ template <class A, int DK> struct State {
     return stride % columns == 0 && reinterpret_cast<u64>(x) % (columns * sizeof(A)) == 0 &&
            first_column() + columns <= left;
   }
+  // Calls f(r, where row r is) for those of a thread's rows that exist. Places are walked, as a product of 64 bits for
+  // each row costs as much as the row.
+  template <class P, class F> static BARACUDA_D void each(P* at, i64 stride, int d_k, const F& f) {
+    at += row_of<DK>(0) * stride;
+    const bool whole = d_k == DK;
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+      if (whole || row_of<DK>(r) < d_k) f(r, at);
+      at += (r % 4 == 3 ? 29 : 1) * stride;
+    }
+  }
   BARACUDA_D void read(const A* from, i64 stride, int d_k, int left) {
     clear();
     from += first_column();
     if (paired(from, stride, left)) {
-#pragma unroll
-      for (int r = 0; r < R; ++r) {
-        if (row_of<DK>(r) >= d_k) continue;
-        const Vec<A, columns> pair = load<columns>(from + row_of<DK>(r) * stride);
+      each(from, stride, d_k, [&](int r, const A* at) {
+        const Vec<A, columns> pair = load<columns>(at);
         x[r][0] = pair[0], x[r][1] = pair[1];
-      }
+      });
       return;
     }
-#pragma unroll
-    for (int r = 0; r < R; ++r) {
+    each(from, stride, d_k, [&](int r, const A* at) {
 #pragma unroll
       for (int c = 0; c < columns; ++c) {
-        if (row_of<DK>(r) < d_k && first_column() + c < left) x[r][c] = from[row_of<DK>(r) * stride + c];
+        if (first_column() + c < left) x[r][c] = at[c];
       }
-    }
+    });
   }
   BARACUDA_D void write(A* to, i64 stride, int d_k, int left) const {
     to += first_column();
     const bool wide = paired(to, stride, left);
-#pragma unroll
-    for (int r = 0; r < R; ++r) {
-      if (row_of<DK>(r) >= d_k) continue;
-      A* const at = to + row_of<DK>(r) * stride;
+    each(to, stride, d_k, [&](int r, A* at) {
       if (wide) {
         Vec<A, columns> pair;
         pair[0] = x[r][0], pair[1] = x[r][1];
@@ -166,7 +175,7 @@ template <class A, int DK> struct State {
           if (first_column() + c < left) at[c] = x[r][c];
         }
       }
-    }
+    });
   }
   // to[c] = sum over rows of k[row] state[row][c]
   BARACUDA_D void dot(A (&to)[columns], const A (&k)[R]) const {
@@ -230,7 +239,7 @@ template <class T, class A, int DK, int TILE = tile_elements> struct Steps {
   template <class P>
   BARACUDA_D void load(const P& p, A* factors, A* betas, i64 batch, i64 row, i64 head, i64 column, int steps) const {
     const auto rows = [&](const void* x, const i64(&stride)[3], i64 heads) {
-      return row_at<T>(x, stride, batch, row, head / (p.num_heads / heads));
+      return row_at<T>(x, stride, batch, row, head_of(head, p.num_heads, heads));
     };
     const int d_k = p.d_k;
     load_rows<T, DK>(q, rows(p.q, p.stride[0], p.q_heads), p.stride[0][1], steps, d_k, p.normalised, p.eps);
