@@ -195,7 +195,7 @@ def _too_long(desc: QuantizedConvDescriptor) -> str | None:
 
 
 def codes_laid(torch: Any, desc: Any) -> dict[str, Any]:
-    """Operands of a benchmark, channels last."""
+    """Operands of a benchmark, channels last; of integers with scales that bring most results into the range of codes."""
     dtype = getattr(torch, str(desc.element))
 
     def made(shape: Any) -> Any:
@@ -204,8 +204,13 @@ def codes_laid(torch: Any, desc: Any) -> dict[str, Any]:
         return torch.randn(shape).to(dtype)
 
     out = torch.empty(desc.out_shape, dtype=getattr(torch, str(desc.out_element)))
-    return {"x": channels_last(torch, made(desc.shape)), "w": channels_last(torch, made(desc.filter_shape)),
+    laid = {"x": channels_last(torch, made(desc.shape)), "w": channels_last(torch, made(desc.filter_shape)),
             "y": channels_last(torch, out)}  # fmt: skip
+    if desc.element.is_integer:
+        spread = 73.0**2 * terms(desc) ** 0.5  # of the sums
+        laid["scale_x"], laid["scale_y"] = torch.tensor(0.05), torch.tensor(0.05 * spread / 40)
+        laid["scale_w"] = torch.rand(desc.out_channels) + 0.5
+    return laid
 
 
 class QuantizedConvPlan(Plan):

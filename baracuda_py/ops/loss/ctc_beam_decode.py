@@ -166,7 +166,7 @@ class CtcBeamDecodePlan(Plan):
     )  # fmt: skip
     benchmarks = (
         Benchmark("[1000, 64, 500] f32, 10 prefixes", steps=1000, batch=64, classes=500, beam_width=10,
-                  make=lambda torch, desc: {
+                  element="float32", make=lambda torch, desc: {
                       "log_probs": torch.randn(desc.steps, desc.batch, desc.classes).log_softmax(-1)}, peers=()),
     )  # fmt: skip
 
