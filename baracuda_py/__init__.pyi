@@ -419,6 +419,9 @@ from .ops.gemm.syrk import SyrkPlan as SyrkPlan
 from .ops.image.connected_components import ConnectedComponentsArgs as ConnectedComponentsArgs
 from .ops.image.connected_components import ConnectedComponentsDescriptor as _ConnectedComponentsDescriptor
 from .ops.image.connected_components import ConnectedComponentsPlan as ConnectedComponentsPlan
+from .ops.image.distance_transform import DistanceTransformArgs as DistanceTransformArgs
+from .ops.image.distance_transform import DistanceTransformDescriptor as _DistanceTransformDescriptor
+from .ops.image.distance_transform import DistanceTransformPlan as DistanceTransformPlan
 from .ops.image.interpolate import InterpolateArgs as InterpolateArgs
 from .ops.image.interpolate import InterpolateDescriptor as _InterpolateDescriptor
 from .ops.image.interpolate import InterpolatePlan as InterpolatePlan
@@ -3803,6 +3806,9 @@ def vecmat(a: Array, b: Array, *, out: Out = None, stream: Stream = None, prefer
 class ConnectedComponentsDescriptor(_ConnectedComponentsDescriptor):
     """connectivity: neighbours of a place, 4 or 8 of an image, 6, 18 or 26 of a volume."""
     def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], rank: SupportsIndex = 2, element: DType = ..., connectivity: SupportsIndex, compact: bool = False, label_element: DType = ...) -> None: ...
+class DistanceTransformDescriptor(_DistanceTransformDescriptor):
+    """sampling: how far apart places are, a number or one for each axis; squared: of the Euclidean distance."""
+    def __init__(self, *, shape: SupportsIndex | Sequence[SupportsIndex], rank: SupportsIndex = 2, element: DType = ..., metric: Literal['euclidean', 'cityblock', 'chessboard'] = 'euclidean', sampling: SupportsFloat | Sequence[SupportsFloat] = ..., squared: bool = False, distance_element: DType = ...) -> None: ...
 class InterpolateBackwardDescriptor(_InterpolateBackwardDescriptor):
     """The forward's fields."""
     def __init__(self, *, kind: InterpolateKind | str, shape: SupportsIndex | Sequence[SupportsIndex], spatial_rank: SupportsIndex, size: SupportsIndex | Sequence[SupportsIndex], step: SupportsFloat | Sequence[SupportsFloat] | None = None, shift: SupportsFloat | Sequence[SupportsFloat] | None = None, align_corners: bool = False, antialias: bool = False, zero_outside: bool = False, element: DType) -> None: ...
@@ -3864,6 +3870,8 @@ def dilation(x: Array, kernel_size: int | Sequence[int], *, out: Out = None, str
     """The maximum about every place of x [N, C, H, W] (kornia.morphology.dilation, cv2.dilate of a flat rectangle)."""
 def distance_box_iou(boxes1: Array, boxes2: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`box_iou` less the squared distance of centres over that of the corners of the box about both (torchvision's)."""
+def distance_transform(x: Array, sampling: float | Sequence[float] = 1.0, *, metric: str = 'euclidean', squared: bool = False, return_indices: bool = False, rank: int = 2, distance_element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """How far every place of x is from the nearest that is 0, in images or volumes: x's last `rank` axes, 2 or 3."""
 def erosion(x: Array, kernel_size: int | Sequence[int], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The minimum about every place of x [N, C, H, W] (kornia.morphology.erosion, cv2.erode); see `dilation`."""
 def filter2d(x: Array, kernel: Array, border: str = 'reflect', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -30,6 +30,7 @@ keep, count = bc.batched_nms(boxes, scores, np.array([0, 1, 0, 1, 0]), 0.5)""",
     "deform_conv2d": f"""{_X}weight = rng.standard_normal((4, 3, 3, 3), dtype=np.float32)
 offset = rng.standard_normal((1, 18, 4, 6), dtype=np.float32)
 y = bc.deform_conv2d(x, offset, weight)""",
+    "distance_transform": f"{_RNG}y = bc.distance_transform(rng.random((6, 8)) < 0.9, (0.5, 1.0))",
     "filter2d": f"{_X}y = bc.filter2d(x, np.full((3, 3), 1 / 9, np.float32))",
     **{
         f"fractional_max_pool2d{end}": f"""{_X}samples = rng.random((1, 3, 2), dtype=np.float32)

@@ -715,6 +715,7 @@ from baracuda_py import correlation_volume as correlation_volume
 from baracuda_py import deform_conv2d as deform_conv2d
 from baracuda_py import dilation as dilation
 from baracuda_py import distance_box_iou as distance_box_iou
+from baracuda_py import distance_transform as distance_transform
 from baracuda_py import erosion as erosion
 from baracuda_py import filter2d as filter2d
 from baracuda_py import fractional_max_pool2d as fractional_max_pool2d

@@ -14,6 +14,7 @@ from ...core import (
 )  # fmt: skip
 from ...core import ElementKind
 from ...core.element import INDICES
+from ...schedules.map import divider
 from ...schedules.planes import planes_kernels, planes_params
 from .roi_align import random_rois
 from .roi_planes import PLANES_FIELDS, THREADS, region_planes
@@ -75,14 +76,19 @@ TILES = Params(
 SLOTS = 4  # bins that a thread has under way
 WHOLE = Params(
     "RoiPoolBackwardPlanesParams", x="ptr", dy="ptr", argmax="ptr", rois="ptr", **POOLED_FIELDS, **PLANES_FIELDS,
-    roi_threads=THREADS, roi_slots=SLOTS,
+    by_bins="u32[3]", by_columns="u32[3]", roi_threads=THREADS, roi_slots=SLOTS,
 )  # fmt: skip
 
 
 def _whole(p: Problem) -> Geometry | str:
     wide = p.argmax.element is ElementKind.I64
+    ends = [n - 1 for n in p.desc.output_size]
+    if any(sum(n * abs(s) for n, s in zip(ends, v.strides[2:], strict=True)) >= 2**31 for v in (p.dy, p.argmax)):
+        return "bins of a region lie 2^31 elements apart"
+    values = pooled_values(p, p.argmax)
+    values |= {"by_bins": divider(p.desc.bins), "by_columns": divider(p.desc.output_size[1])}
     return region_planes(
-        p, "whole", pooled_values(p, p.argmax), p.dx, p.dy, p.argmax, nbytes=p.desc.element.acc.itemsize, each=1,
+        p, "whole", values, p.dx, p.dy, p.argmax, nbytes=p.desc.element.acc.itemsize, each=1,
         axes={"I": "i64" if wide else "i32"},
     )  # fmt: skip
 

@@ -21,11 +21,14 @@ PLANS = {
 }  # fmt: skip
 
 
-def problem(name: str, channels: int, regions: int, bins: tuple[int, int], element: str = "float32") -> Case:
+def problem(
+    name: str, channels: int, regions: int, bins: tuple[int, int], element: str = "float32",
+    size: tuple[int, int] = (5, 9),
+) -> Case:  # fmt: skip
     plan: Any = PLANS[name]
     desc = plan.descriptor(
-        batch=2, channels=channels * (bins[0] * bins[1] if name.startswith("ps") else 1), height=5, width=9,
-        regions=regions, output_size=bins, spatial_scale=0.5, element=element,
+        batch=2, channels=channels * (bins[0] * bins[1] if name.startswith("ps") else 1), height=size[0],
+        width=size[1], regions=regions, output_size=bins, spatial_scale=0.5, element=element,
     )  # fmt: skip
     return fill(plan, desc, np.random.default_rng(1), {})
 
@@ -65,6 +68,21 @@ def test_bins_that_share_a_maximum_add_in_their_order() -> None:
         case.arrays["argmax"], case.arrays["rois"] = argmax.astype(kind), forward.arrays["rois"]
         case.arrays["dy"] = (np.random.default_rng(2).standard_normal(argmax.shape) * 1e4**2).astype(np.float32)
         np.testing.assert_array_equal(made(case, "whole")["dx"], made(case, "planes")["dx"])
+
+
+def test_every_warp_adds_the_strips_that_it_owns() -> None:
+    """Planes of 17 strips of 32 places, twice as many as warps, and more bins than a stage has."""
+    case, rng = problem("roi_pool_backward", 2, 60, (5, 5), size=(23, 23)), np.random.default_rng(3)
+    corners = rng.integers(0, 30, (60, 2))
+    case.arrays["rois"] = np.concatenate(
+        [rng.integers(0, 2, (60, 1)), corners, corners + rng.integers(1, 30, (60, 2))], 1
+    )
+    case.arrays["rois"] = case.arrays["rois"].astype(np.float32)
+    x = rng.standard_normal((2, 2, 23, 23)).astype(np.float32)
+    case.arrays["argmax"] = bc.roi_pool(x, case.arrays["rois"], (5, 5), 0.5, return_argmax=True)[1]
+    dx = made(case, "whole")["dx"]
+    np.testing.assert_array_equal(dx, made(case, "planes")["dx"])
+    assert (dx != 0).reshape(4, -1)[:, :512].reshape(4, 16, 32).any((0, 2)).all()
 
 
 @pytest.mark.parametrize("name", list(PLANS))
