@@ -364,6 +364,12 @@ from .ops.gated.gated_activation import GatedActivationPlan as GatedActivationPl
 from .ops.gated.gated_activation_backward import GatedActivationBackwardArgs as GatedActivationBackwardArgs
 from .ops.gated.gated_activation_backward import GatedActivationBackwardDescriptor as _GatedActivationBackwardDescriptor
 from .ops.gated.gated_activation_backward import GatedActivationBackwardPlan as GatedActivationBackwardPlan
+from .ops.gated.gated_cast_transpose import GatedCastTransposeArgs as GatedCastTransposeArgs
+from .ops.gated.gated_cast_transpose import GatedCastTransposeDescriptor as _GatedCastTransposeDescriptor
+from .ops.gated.gated_cast_transpose import GatedCastTransposePlan as GatedCastTransposePlan
+from .ops.gated.gated_cast_transpose_backward import GatedCastTransposeBackwardArgs as GatedCastTransposeBackwardArgs
+from .ops.gated.gated_cast_transpose_backward import GatedCastTransposeBackwardDescriptor as _GatedCastTransposeBackwardDescriptor
+from .ops.gated.gated_cast_transpose_backward import GatedCastTransposeBackwardPlan as GatedCastTransposeBackwardPlan
 from .ops.gated.gated_kinds import GatedActivationKind as GatedActivationKind
 from .ops.gated.gated_quantize import GatedQuantizeArgs as GatedQuantizeArgs
 from .ops.gated.gated_quantize import GatedQuantizeDescriptor as _GatedQuantizeDescriptor
@@ -726,6 +732,9 @@ from .ops.norm.layer_norm import LayerNormPlan as LayerNormPlan
 from .ops.norm.layer_norm_backward import LayerNormBackwardArgs as LayerNormBackwardArgs
 from .ops.norm.layer_norm_backward import LayerNormBackwardDescriptor as _LayerNormBackwardDescriptor
 from .ops.norm.layer_norm_backward import LayerNormBackwardPlan as LayerNormBackwardPlan
+from .ops.norm.norm_cast_transpose import NormCastTransposeArgs as NormCastTransposeArgs
+from .ops.norm.norm_cast_transpose import NormCastTransposeDescriptor as _NormCastTransposeDescriptor
+from .ops.norm.norm_cast_transpose import NormCastTransposePlan as NormCastTransposePlan
 from .ops.norm.norm_quantize import NormQuantizeArgs as NormQuantizeArgs
 from .ops.norm.norm_quantize import NormQuantizeDescriptor as _NormQuantizeDescriptor
 from .ops.norm.norm_quantize import NormQuantizeKind as NormQuantizeKind
@@ -3542,6 +3551,12 @@ class GatedActivationBackwardDescriptor(_GatedActivationBackwardDescriptor):
 class GatedActivationDescriptor(_GatedActivationDescriptor):
     """gate, up and y have shape `shape`; the coefficients are those of the activation, see `UnaryFields`."""
     def __init__(self, *, kind: GatedActivationKind | str, shape: SupportsIndex | Sequence[SupportsIndex], negative_slope: SupportsFloat | None = None, alpha: SupportsFloat | None = None, scale: SupportsFloat | None = None, input_scale: SupportsFloat | None = None, beta: SupportsFloat | None = None, threshold: SupportsFloat | None = None, value: SupportsFloat | None = None, min_val: SupportsFloat | None = None, max_val: SupportsFloat | None = None, lambd: SupportsFloat | None = None, eps: SupportsFloat | None = None, nan: SupportsFloat | None = None, posinf: SupportsFloat | None = None, neginf: SupportsFloat | None = None, decimals: SupportsFloat | None = None, n: SupportsFloat | None = None, limit: SupportsFloat | None = None, p: SupportsFloat | None = None, element: DType) -> None: ...
+class GatedCastTransposeBackwardDescriptor(_GatedCastTransposeBackwardDescriptor):
+    """dy, gate and up have shape `shape` (*lead, cols), y (*lead, 2 cols), yt (2 cols, product of lead)."""
+    def __init__(self, *, kind: GatedActivationKind | str, shape: SupportsIndex | Sequence[SupportsIndex], to_element: DType = ..., element: DType) -> None: ...
+class GatedCastTransposeDescriptor(_GatedCastTransposeDescriptor):
+    """gate, up and y have shape `shape` (*lead, cols), yt (cols, product of lead); y and yt hold `to_element`."""
+    def __init__(self, *, kind: GatedActivationKind | str, shape: SupportsIndex | Sequence[SupportsIndex], to_element: DType = ..., element: DType) -> None: ...
 class GatedQuantizeDescriptor(_GatedQuantizeDescriptor):
     """gate, up and y have shape `shape`, scales that without the last axis; y holds `to_element`."""
     def __init__(self, *, kind: GatedActivationKind | str, shape: SupportsIndex | Sequence[SupportsIndex], negative_slope: SupportsFloat | None = None, alpha: SupportsFloat | None = None, scale: SupportsFloat | None = None, input_scale: SupportsFloat | None = None, beta: SupportsFloat | None = None, threshold: SupportsFloat | None = None, value: SupportsFloat | None = None, min_val: SupportsFloat | None = None, max_val: SupportsFloat | None = None, lambd: SupportsFloat | None = None, eps: SupportsFloat | None = None, nan: SupportsFloat | None = None, posinf: SupportsFloat | None = None, neginf: SupportsFloat | None = None, decimals: SupportsFloat | None = None, n: SupportsFloat | None = None, limit: SupportsFloat | None = None, p: SupportsFloat | None = None, to_element: DType = ..., element: DType) -> None: ...
@@ -3561,6 +3576,10 @@ def gated_activation(gate: Array, up: Array = None, *, kind: GatedActivationKind
     """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
 def gated_activation_backward(dy: Array, gate: Array, up: Array = None, *, kind: GatedActivationKind | str = ..., shape: int | Sequence[int] = ..., negative_slope: float | None = None, alpha: float | None = None, scale: float | None = None, input_scale: float | None = None, beta: float | None = None, threshold: float | None = None, value: float | None = None, min_val: float | None = None, max_val: float | None = None, lambd: float | None = None, eps: float | None = None, nan: float | None = None, posinf: float | None = None, neginf: float | None = None, decimals: float | None = None, n: float | None = None, limit: float | None = None, p: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def gated_cast_transpose(gate: Array, up: Array, amax: Array | None = None, *, kind: GatedActivationKind | str = ..., shape: int | Sequence[int] = ..., to_element: DType = ..., scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """y = act(gate) · up · scale as fp8, yt = y transposed, amax = max(amax, |act(gate) · up|): one launch."""
+def gated_cast_transpose_backward(dy: Array, gate: Array, up: Array, amax: Array | None = None, *, kind: GatedActivationKind | str = ..., shape: int | Sequence[int] = ..., to_element: DType = ..., scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """y = (dgate, dup) · scale as fp8, yt = y transposed, amax = max(amax, |dgate|, |dup|): one launch."""
 def gated_quantize(gate: Array, up: Array | None = None, *, kind: GatedActivationKind | str = 'swiglu', to_element: DType = 'float8_e4m3fn', order: str | None = None, alpha: float | None = None, limit: float | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(y, scales): act(gate) · up as float8 with a float32 scale for each row; see `GatedQuantizePlan`."""
 def geglu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
@@ -5084,6 +5103,9 @@ class LayerNormBackwardDescriptor(_LayerNormBackwardDescriptor):
 class LayerNormDescriptor(_LayerNormDescriptor):
     """x has shape (*batch_shape, *normalized_shape); mean and (biased) variance are over normalized_shape."""
     def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex], normalized_shape: SupportsIndex | Sequence[SupportsIndex], eps: SupportsFloat = 1e-05, weight_element: DType | None = None, element: DType) -> None: ...
+class NormCastTransposeDescriptor(_NormCastTransposeDescriptor):
+    """x and y have shape `shape` (*lead, cols), yt (cols, product of lead); y and yt hold `to_element`."""
+    def __init__(self, *, kind: NormQuantizeKind | str, shape: SupportsIndex | Sequence[SupportsIndex], eps: SupportsFloat = 1e-06, weight_offset: SupportsFloat = 0.0, to_element: DType = ..., weight_element: DType | None = None, element: DType) -> None: ...
 class NormQuantizeBlocksDescriptor(_NormQuantizeBlocksDescriptor):
     """x has shape (*batch_shape, *normalized_shape); y holds `to_element`, two float4 a byte along the last axis."""
     def __init__(self, *, kind: NormQuantizeKind | str, batch_shape: SupportsIndex | Sequence[SupportsIndex], normalized_shape: SupportsIndex | Sequence[SupportsIndex], block: SupportsIndex = 16, eps: SupportsFloat = 1e-06, weight_offset: SupportsFloat = 0.0, scale_element: DType = ..., to_element: DType = ..., weight_element: DType | None = None, element: DType) -> None: ...
@@ -5153,6 +5175,8 @@ def native_batch_norm(x: Array, weight: Array | None = None, bias: Array | None 
     """(y, mean, rstd) of `batch_norm`: what `channel_norm_backward` takes (torch.native_batch_norm)."""
 def native_group_norm(x: Array, num_groups: int, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(y, mean, rstd) of `group_norm`, mean and rstd of shape (batch, num_groups): what `channel_norm_backward` takes."""
+def norm_cast_transpose(x: Array, weight: Array | None = None, bias: Array | None = None, amax: Array | None = None, *, kind: NormQuantizeKind | str = ..., shape: int | Sequence[int] = ..., eps: float = 1e-06, weight_offset: float = 0.0, to_element: DType = ..., weight_element: DType | None = None, scale: Scalar = 1.0, return_mean: bool = False, return_rstd: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y = u · scale as fp8, yt = y transposed, amax = max(amax, |u|), u = rms_norm or layer_norm of x: two launches."""
 def poly_norm(x: Array, weight: Array, bias: Array | None = None, *, eps: float = 1e-06, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = weight[0] n(x³) + weight[1] n(x²) + weight[2] n(x) + bias, n(z) = z / √(mean(z² along the last axis) + eps)."""
 def poly_norm_backward(dy: Array, x: Array, weight: Array, *, eps: float = 1e-06, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -605,6 +605,8 @@ from baracuda_py import elu_glu as elu_glu
 from baracuda_py import elu_glu_backward as elu_glu_backward
 from baracuda_py import gated_activation as gated_activation
 from baracuda_py import gated_activation_backward as gated_activation_backward
+from baracuda_py import gated_cast_transpose as gated_cast_transpose
+from baracuda_py import gated_cast_transpose_backward as gated_cast_transpose_backward
 from baracuda_py import gated_quantize as gated_quantize
 from baracuda_py import geglu as geglu
 from baracuda_py import geglu_backward as geglu_backward
@@ -1104,6 +1106,7 @@ from baracuda_py import local_response_norm_backward as local_response_norm_back
 from baracuda_py import modulated_layer_norm as modulated_layer_norm
 from baracuda_py import native_batch_norm as native_batch_norm
 from baracuda_py import native_group_norm as native_group_norm
+from baracuda_py import norm_cast_transpose as norm_cast_transpose
 from baracuda_py import poly_norm as poly_norm
 from baracuda_py import poly_norm_backward as poly_norm_backward
 from baracuda_py import rms_norm as rms_norm

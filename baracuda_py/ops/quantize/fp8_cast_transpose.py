@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan,
-    Problem, Scalar, Step, Variant, extents, inout, operand, output, scalar,
+    Problem, Scalar, Step, Variant, View, extents, inout, operand, output, scalar,
 )  # fmt: skip
 from ...calls.functional import functional
 from ...core import element as element_field
@@ -26,6 +26,8 @@ E = ElementKind
 SIDE, EACH = 64, 16  # of a tile, and of a thread's piece of it
 TILE = {"transposing_side": SIDE, "transposing_each": EACH}
 """Params fields of kernels that include `kernels/quantize/transpose_tile.cuh`."""
+TURNED: dict[str, Any] = {"yt_column": "i64", "yt_row": "i64", "code": "i32", **TILE}
+"""The same, and those of the codes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,15 +75,14 @@ def reference(desc: Fp8CastTransposeDescriptor, *, x: Any, amax: Any, scale: Any
 
 
 PARAMS = Params(
-    "Fp8TransposeParams", y="ptr", yt="ptr", x="ptr", amax="ptr", scale="scalar", **row_params(2), yt_column="i64",
-    yt_row="i64", code="i32", **TILE,
+    "Fp8TransposeParams", y="ptr", yt="ptr", x="ptr", amax="ptr", scale="scalar", **row_params(2), **TURNED,
 )  # fmt: skip
 
 
-def transposing(p: Problem, values: Mapping[str, Any]) -> Geometry | str:
-    """The launch of tiles of x, y and yt."""
+def turning(p: Problem, values: Mapping[str, Any], views: Sequence[View | None]) -> tuple[Step, str] | str:
+    """The launch of tiles of y and yt, and the layout class; views: y and what is read."""
     desc = p.desc
-    found = merge_rows((p.y, p.x), len(desc.shape) - 1)
+    found = merge_rows(views, len(desc.shape) - 1)
     if isinstance(found, str):
         return found
     yt, (column, row) = p.yt, p.yt.strides
@@ -90,7 +91,13 @@ def transposing(p: Problem, values: Mapping[str, Any]) -> Geometry | str:
     tiles = -(-desc.rows // SIDE) * -(-desc.cols // SIDE)
     own = {"yt_column": column, "yt_row": row, "code": FP8.index(desc.to_element), **values}
     step = Step("tiles", grid(tiles), {**found.params(), **own}, {"WIDE": wide})
-    return Geometry((step,), layout=found.layout_class)
+    return step, found.layout_class
+
+
+def transposing(p: Problem, values: Mapping[str, Any], *given: View | None) -> Geometry | str:
+    """Tiles of y and yt of what is read, by default x, and nothing else."""
+    found = turning(p, values, (p.y, *(given or (p.x,))))
+    return found if isinstance(found, str) else Geometry((found[0],), layout=found[1])
 
 
 def _geometry(p: Problem) -> Geometry | str:
