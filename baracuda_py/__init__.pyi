@@ -3807,10 +3807,14 @@ def mv(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta:
     """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
 def outer(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[i, j] = a[i] b[j] of two vectors (torch.outer, torch.ger; numpy.outer, for which flatten with reshape(-1))."""
+def ozaki_matmul(a: Array, b: Array, *, slices: int = 8, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a @ b of float64 with NumPy's shapes by exact products of int8 slices (Ozaki et al. 2012, Ootomo et al. 2024)."""
 def ragged_dot(a: Array, b: Array, group_sizes: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[r] = a[r] b[g] for the rows r of group g, of which there are group_sizes[g] (jax.lax.ragged_dot)."""
 def scaled_mm(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, *, bias: Array | None = None, scale_result: Array | None = None, out_element: DType = 'bfloat16', use_fast_accum: bool = False, element: DType | None = None, b_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(scale_a · a) @ (scale_b · b) + bias of fp8 (torch._scaled_mm, torch.nn.functional.scaled_mm): see `Fp8GemmPlan`."""
+def split_matmul(a: Array, b: Array, *, products: str = 'bf16x9', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a @ b of float32 with NumPy's shapes by exact products of bfloat16 parts on the tensor cores."""
 def symmetric_product(a: Array, c: Array, *, alpha: Scalar = 1.0, beta: Scalar = 0.0, symmetrize_output: bool = False, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """alpha · a @ aᵀ + beta · c of matrices a [*, n, k] and symmetric c [*, n, n] (jax.lax.linalg.symmetric_product)."""
 def syrk(a: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, trans: bool = False, math_precision: str = 'element', out_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -218,6 +218,8 @@ y, weights = bc.multi_head_attention_forward(
     "tensordot": f"{_STACKS}y = bc.tensordot(a, b, ([0, 2], [0, 1]))",
     "vecmat": f"{_AB}y = bc.vecmat(b, a.T)",
     "matmul": f"{_AB}y = bc.matmul(a, b)",
+    "ozaki_matmul": f"{_AB}y = bc.ozaki_matmul(a.astype(np.float64), b.astype(np.float64), slices=8)",
+    "split_matmul": f'{_AB}y = bc.split_matmul(a, b, products="bf16x9")',
     "matmul_tc": f"{_AB}a, b = (bc.cast(x, 'float16') for x in (a, b))\ny = bc.matmul_tc(a, b)",
     "matmul_tc_async": f"{_AB}a, b = (bc.cast(x, 'float16') for x in (a, b))\ny = bc.matmul_tc_async(a, b)",
     "matmul_tc_bf16": f"{_AB}a, b = (bc.cast(x, 'bfloat16') for x in (a, b))\ny = bc.matmul_tc_bf16(a, b)",

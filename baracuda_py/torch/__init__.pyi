@@ -685,8 +685,10 @@ from baracuda_py import multi_dot as multi_dot
 from baracuda_py import multi_gemm as multi_gemm
 from baracuda_py import mv as mv
 from baracuda_py import outer as outer
+from baracuda_py import ozaki_matmul as ozaki_matmul
 from baracuda_py import ragged_dot as ragged_dot
 from baracuda_py import scaled_mm as scaled_mm
+from baracuda_py import split_matmul as split_matmul
 from baracuda_py import symmetric_product as symmetric_product
 from baracuda_py import syrk as syrk
 from baracuda_py import syrk_backward as syrk_backward

@@ -71,6 +71,8 @@ CALLS = {
         "linear_cross_entropy", [made(64, 128, dtype=F16), made(500, 128, seed=1, dtype=F16), picks(64, below=500)]
     ),
     "matmul, f32": Call("matmul", [made(65, 130), made(130, 70, seed=1)]),
+    "split_matmul": Call("split_matmul", [made(65, 130), made(130, 70, seed=1)]),
+    "ozaki_matmul": Call("ozaki_matmul", [made(65, 130, dtype=np.float64), made(130, 70, seed=1, dtype=np.float64)]),
     "matmul, f16": Call("matmul", [made(256, 512, dtype=F16), made(512, 256, seed=1, dtype=F16)]),
     "matmul, batch": Call("matmul", [made(3, 64, 72, dtype=F16), made(3, 72, 80, seed=1, dtype=F16)]),
     "addmm": Call("addmm", [made(40, 50), made(40, 60), made(60, 50)], {"alpha": 0.5}),

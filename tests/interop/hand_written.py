@@ -217,6 +217,8 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "hyp1f1_backward": lambda: ([_part(), _part(1), _part(2), _part(3)], {}),
     "bessel_jn": lambda: ([_part(), 3], {}),
     "jn": lambda: ([2, _part()], {}),
+    "split_matmul": lambda: ([made(4, 6), made(6, 5)], {}),
+    "ozaki_matmul": lambda: ([made(4, 6, dtype=np.float64), made(6, 5, dtype=np.float64)], {"slices": 3}),
     **dict.fromkeys(
         ("matmul_tc", "matmul_tc_async"), lambda: ([made(4, 6, dtype=np.float16), made(6, 5, dtype=np.float16)], {})
     ),

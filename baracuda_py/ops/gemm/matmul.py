@@ -36,7 +36,8 @@ def matmul(
     axis in their place: two vectors give a 0-d array. Views are taken; a b that the whole batch shares meets the rows
     of all its items as one matrix, where a lies so. On a GPU a c that broadcasts is written to the result first, one
     launch more. See `GemmPlan`. Integers and complex numbers, without c, alpha and beta, are summed by `vecdot`;
-    integers modulo their element, or `out_element` (any of integers), which takes a launch more.
+    integers modulo their element, or `out_element` (any of integers), which takes a launch more. math_precision of
+    float32: "element", "tf32", or "bf16x9", "bf16x6" and "bf16x3" of a and b alone, see `split_matmul`.
 
     epilogue may be a formula, as a text or a Python function, of the product x: epilogue="relu(x) + r". What else it
     names, arrays that broadcast to the result and numbers, is given by keyword; see `product`, which makes functions of
@@ -48,10 +49,15 @@ def matmul(
         })  # fmt: skip
     if unknown:
         raise unexpected(matmul, unknown)
+    if str(math_precision).startswith("bf16x"):
+        if c is not None or out_element is not None or element is not None or not _is_one(alpha):
+            raise InvalidProblemError(f"math_precision={math_precision!r} takes a and b alone; see split_matmul")
+        parts = registry.public("split_matmul")
+        return parts(a, b, products=math_precision, out=out, stream=stream, preference=preference)
     read_a = read(a, "a")
     left, right = read_a.shape, shape_of(b, "b")
     if element is None and not read_a.element.is_float:
-        plain = c is None and isinstance(alpha, (int, float)) and alpha == 1 and math_precision == "element"
+        plain = c is None and _is_one(alpha) and math_precision == "element"
         return exact(a, b, plain, out_element, out, stream, preference)
     if c is None and element is None and len(right) >= 2 and len(left) == len(right) and left[:-2] == right[:-2]:
         return dense_gemm(
@@ -63,11 +69,15 @@ def matmul(
     return product(a, b, c, out, more)
 
 
+def _is_one(number: Any) -> bool:
+    return isinstance(number, (int, float)) and number == 1
+
+
 def _with_formula(
     a: Array, b: Array, epilogue: Any, c: Any, beta: Any, math_precision: str, element: Any, facts: dict[str, Any]
 ) -> Any:
     """The product by the function of a formula, which has no c and one precision."""
-    if c is not None or not (isinstance(beta, (int, float)) and beta == 1):
+    if c is not None or not _is_one(beta):
         raise InvalidProblemError('c and beta are written into the formula of epilogue=, as in "x + 0.5 * r" with r=c')
     if math_precision != "element":
         raise InvalidProblemError(f"math_precision must be 'element' beside epilogue=, got {shown(math_precision)}")
