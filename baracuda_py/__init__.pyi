@@ -2474,8 +2474,16 @@ def quantized_conv(x: Array, w: Array, scale_x: Array | None = None, scale_w: Ar
     """y = act(scale_x · scale_w[o] · (Σ (x̂ - zero_x) (w - zero_w[o]) + bias[o])) of int8 and uint8 (ONNX QLinearConv)."""
 def scaled_conv(x: Array, w: Array, scale_x: Array | None = None, scale_w: Array | None = None, bias: Array | None = None, scale_y: Array | None = None, *, shape: int | Sequence[int] = ..., filter_shape: int | Sequence[int] = ..., stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, input_dilation: int | Sequence[int] = 1, groups: int = 1, transposed: bool = False, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', out_element: DType = ..., w_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = scale_y · act(scale_x · scale_w[o] · Σ x̂ w + bias[o]) of fp8, what `Fp8GemmPlan` is of matrices."""
+def sparse_conv(x: Array, table: Array, w: Array, bias: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i] = Σ_k x[table[i, k]] w[k] + bias: a convolution over the sites of a table (`sparse_conv_table`)."""
+def sparse_conv_sites(sites: Array, kernel_size: Any, *, spatial_shape: Any, max_sites: int, stride: Any = 1, padding: Any = 0, dilation: Any = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(targets [max_sites, 1 + D] int64, count): the places of the output that meet a site, in row-major order."""
+def sparse_conv_table(sites: Array, targets: Array, kernel_size: Any, *, spatial_shape: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1, transposed: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The row of `sites` that each target meets at each place of a filter: [targets, places] int64, -2⁶³ for none."""
 def standardize_weight(weight: Array, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The filter of each output without its mean and over its deviation (weight standardisation, Qiao et al. 2019)."""
+def submanifold_conv(x: Array, sites: Array, w: Array, bias: Array | None = None, *, spatial_shape: Any, dilation: Any = 1, table: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The convolution whose outputs are at the sites of its inputs alone (Graham et al. 2018; spconv's SubMConv)."""
 # ops.elementwise
 class AffineDescriptor(_AffineDescriptor):
     """x and y have shape `shape`."""

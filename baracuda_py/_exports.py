@@ -649,7 +649,11 @@ _BY_FAMILY = {
     "qlinear_conv": "ops.conv.quantized_functions",
     "quantized_conv": "ops.conv.quantized_conv",
     "scaled_conv": "ops.conv.scaled_conv",
+    "sparse_conv": "ops.conv.sparse",
+    "sparse_conv_sites": "ops.conv.sparse",
+    "sparse_conv_table": "ops.conv.sparse",
     "standardize_weight": "ops.conv.weights",
+    "submanifold_conv": "ops.conv.sparse",
     # ops.elementwise
     "AffineArgs": "ops.elementwise.affine",
     "AffineDescriptor": "ops.elementwise.affine",

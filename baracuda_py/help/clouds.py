@@ -7,6 +7,10 @@ _POINTS = f"{_RNG}points = rng.random((2, 50, 3), dtype=np.float32)\n"
 _GRAPH = "indptr, indices = np.array([0, 2, 3, 5]), np.array([1, 2, 0, 0, 1])\n"
 _LOG_PROBS = f"{_RNG}log_probs = bc.log_softmax(rng.standard_normal((12, 2, 5), dtype=np.float32))\n"
 _LOGITS = f"{_RNG}logits = rng.standard_normal((2, 40), dtype=np.float32)\n"
+_SITES = f"""{_RNG}sites = np.stack(np.unravel_index(rng.permutation(512)[:40], (1, 8, 8, 8)), 1)
+x, w = rng.standard_normal((40, 4), dtype=np.float32), rng.standard_normal((3, 3, 3, 4, 6), dtype=np.float32)
+"""
+_WINDOW = "window = dict(spatial_shape=(8, 8, 8), stride=2, padding=1)\n"
 
 CLOUDS: dict[str, str] = {
     "ball_query": f"{_POINTS}index = bc.ball_query(points, points[:, :10], 0.2, 8)",
@@ -33,6 +37,12 @@ ids, mu = bc.mirostat_sample(logits, mu, tau=5.0, seed=7)""",
     "random_walk": f"{_GRAPH}path = bc.random_walk(indptr, indices, np.array([0, 1, 2]), length=5, seed=7)",
     "repeat_penalties": f"""{_LOGITS}history = rng.integers(0, 40, (2, 100))
 y = bc.repeat_penalties(logits, history, ngram=4, multiplier=0.8)""",
+    "sparse_conv": f"""{_SITES}{_WINDOW}targets, count = bc.sparse_conv_sites(sites, 3, max_sites=64, **window)
+y = bc.sparse_conv(x, bc.sparse_conv_table(sites, targets, 3, **window), w)""",
+    "sparse_conv_sites": f"{_SITES}{_WINDOW}targets, count = bc.sparse_conv_sites(sites, 3, max_sites=64, **window)",
+    "sparse_conv_table": f"""{_SITES}table = bc.sparse_conv_table(sites, sites, 3, spatial_shape=(8, 8, 8), padding=1)
+y = bc.sparse_conv(x, table, w)""",
+    "submanifold_conv": f"{_SITES}y = bc.submanifold_conv(x, sites, w, spatial_shape=(8, 8, 8))",
     "stochastic_depth": f"{_LOGITS}y = bc.stochastic_depth(logits, 0.25, seed=7)",
     "xtc_mask": f"{_LOGITS}y = bc.xtc_mask(logits, 0.1, 0.5, seed=7)",
 }

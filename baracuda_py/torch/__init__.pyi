@@ -101,7 +101,11 @@ from baracuda_py import fold_batch_norm as fold_batch_norm
 from baracuda_py import qlinear_conv as qlinear_conv
 from baracuda_py import quantized_conv as quantized_conv
 from baracuda_py import scaled_conv as scaled_conv
+from baracuda_py import sparse_conv as sparse_conv
+from baracuda_py import sparse_conv_sites as sparse_conv_sites
+from baracuda_py import sparse_conv_table as sparse_conv_table
 from baracuda_py import standardize_weight as standardize_weight
+from baracuda_py import submanifold_conv as submanifold_conv
 # ops.elementwise
 from baracuda_py import abs as abs
 from baracuda_py import abs_backward as abs_backward

@@ -13,6 +13,8 @@ def _x(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 _INDPTR, _INDICES = np.array([0, 2, 3, 5]), np.array([1, 2, 0, 0, 1])
+_SITES = np.array([[0, 1, 2], [0, 3, 3], [1, 0, 2]])
+_WINDOW: dict[str, Any] = {"spatial_shape": (4, 5), "padding": 1}
 _TEXT = np.array([[1, 2, 1, 2], [3, 0, 3, 1]])
 
 CLOUDS: dict[str, Callable[[], tuple[list[Any], dict[str, Any]]]] = {
@@ -35,6 +37,10 @@ CLOUDS: dict[str, Callable[[], tuple[list[Any], dict[str, Any]]]] = {
     "neighbor_sample": lambda: ([_INDPTR, _INDICES, np.array([2, 0])], {"k": 2, "seed": 3}),
     "random_walk": lambda: ([_INDPTR, _INDICES, np.array([2, 0])], {"length": 3, "seed": 3}),
     "repeat_penalties": lambda: ([_x(2, 6), _TEXT], {"ngram": 2, "multiplier": 0.5}),
+    "sparse_conv": lambda: ([_x(3, 4), np.array([[0, -(2**63)], [2, 1]]), _x(2, 4, 5, seed=1), _x(5)], {}),
+    "sparse_conv_sites": lambda: ([_SITES, 3], {"max_sites": 8, **_WINDOW}),
+    "sparse_conv_table": lambda: ([_SITES, _SITES, 3], dict(_WINDOW)),
+    "submanifold_conv": lambda: ([_x(3, 4), _SITES, _x(3, 3, 4, 5, seed=1)], {"spatial_shape": (4, 5)}),
     "stochastic_depth": lambda: ([_x(4, 6), 0.5], {"seed": 3}),
     "xtc_mask": lambda: ([_x(2, 6), 0.1, 1.0], {"seed": 3}),
 }

@@ -53,6 +53,8 @@ WHOLE = {
     "one_hot",
     "packbits",
     "scaled_matmul",
+    "sparse_conv_sites",
+    "sparse_conv_table",
     "swizzle_scales",
     "ternary_unpack",
     "unpack_signs",
