@@ -3903,6 +3903,10 @@ def distance_box_iou(boxes1: Array, boxes2: Array, *, out: Out = None, stream: S
     """`box_iou` less the squared distance of centres over that of the corners of the box about both (torchvision's)."""
 def distance_transform(x: Array, sampling: float | Sequence[float] = 1.0, *, metric: str = 'euclidean', squared: bool = False, return_indices: bool = False, rank: int = 2, distance_element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """How far every place of x is from the nearest that is 0, in images or volumes: x's last `rank` axes, 2 or 3."""
+def drop_block2d(x: Array, p: float = 0.5, block_size: int = 3, *, seed: Scalar = None, offset: Scalar = 0, eps: float = 1e-06, training: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with blocks of places set to 0, the others scaled (torchvision.ops.drop_block2d; Ghiasi et al. 2018)."""
+def drop_block3d(x: Array, p: float = 0.5, block_size: int = 3, *, seed: Scalar = None, offset: Scalar = 0, eps: float = 1e-06, training: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with blocks of places set to 0, the others scaled (torchvision.ops.drop_block3d; Ghiasi et al. 2018)."""
 def erosion(x: Array, kernel_size: int | Sequence[int], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The minimum about every place of x [N, C, H, W] (kornia.morphology.erosion, cv2.erode); see `dilation`."""
 def filter2d(x: Array, kernel: Array, border: str = 'reflect', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -1478,6 +1478,8 @@ _BY_FAMILY = {
     "dilation": "ops.image.filters",
     "distance_box_iou": "ops.image.boxes",
     "distance_transform": "ops.image.distance_transform",
+    "drop_block2d": "ops.image.drop_block",
+    "drop_block3d": "ops.image.drop_block",
     "erosion": "ops.image.filters",
     "filter2d": "ops.image.filters",
     "fractional_max_pool2d": "ops.image.fractional",

@@ -1,4 +1,4 @@
-"""torchvision as a peer, where it is installed: `VISION[op](desc, s)` gives calls by name, as `LIBRARIES` does."""
+"""torchvision, CuPy and cuCIM as peers, where installed: `VISION[op](desc, s)` gives calls by name."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ import torch
 Peers = dict[str, Callable[[], Any]]
 
 
-def _ops() -> Any:
+def _module(name: str) -> Any:
     try:
-        return importlib.import_module("torchvision.ops")
+        return importlib.import_module(name)
     except (ImportError, RuntimeError):  # or is built for another torch
         return None
+
+
+def _ops() -> Any:
+    return _module("torchvision.ops")
 
 
 def nms(desc: Any, s: Any) -> Peers:
@@ -66,8 +70,34 @@ def _backward(name: str) -> Callable[[Any, Any], Peers]:
     return peer
 
 
+def _samples(desc: Any, s: Any) -> list[Any]:
+    """CuPy's views of images or volumes: its functions, and cuCIM's, take one at a time."""
+    return [importlib.import_module("cupy").asarray(one) for one in s["x"].reshape(-1, *desc.space)]
+
+
+def components(desc: Any, s: Any) -> Peers:
+    """What numbers parts compactly, and counts them on the host."""
+    samples, found = _samples(desc, s), {}
+    if (ndimage := _module("cupyx.scipy.ndimage")) is not None:
+        structure = ndimage.generate_binary_structure(desc.rank, desc.hops)
+        found["cupyx"] = lambda: [ndimage.label(one, structure) for one in samples]
+    if (measure := _module("cucim.skimage.measure")) is not None:
+        found["cuCIM"] = lambda: [measure.label(one, connectivity=desc.hops) for one in samples]
+    return found
+
+
+def distances(desc: Any, s: Any) -> Peers:
+    """The parallel banding algorithm of CuPy, which was cuCIM's."""
+    ndimage, samples = _module("cupyx.scipy.ndimage"), _samples(desc, s)
+    if desc.metric != "euclidean" or not hasattr(ndimage, "distance_transform_edt"):
+        return {}
+    return {"cupyx": lambda: [ndimage.distance_transform_edt(one, desc.spacing) for one in samples]}
+
+
 VISION: dict[str, Callable[[Any, Any], Peers]] = {
     "image.nms": nms,
+    "image.connected_components": components,
+    "image.distance_transform": distances,
     **{f"image.{name}": _forward(name) for name in ("roi_align", "roi_pool", "ps_roi_pool")},
     **{f"image.{name}_backward": _backward(name) for name in ("roi_align", "roi_pool", "ps_roi_pool")},
 }

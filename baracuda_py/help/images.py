@@ -31,6 +31,8 @@ keep, count = bc.batched_nms(boxes, scores, np.array([0, 1, 0, 1, 0]), 0.5)""",
 offset = rng.standard_normal((1, 18, 4, 6), dtype=np.float32)
 y = bc.deform_conv2d(x, offset, weight)""",
     "distance_transform": f"{_RNG}y = bc.distance_transform(rng.random((6, 8)) < 0.9, (0.5, 1.0))",
+    "drop_block2d": f"{_X}y = bc.drop_block2d(x, 0.2, block_size=3, seed=7)",
+    "drop_block3d": f"{_RNG}x = rng.random((1, 2, 4, 6, 8), dtype=np.float32)\ny = bc.drop_block3d(x, 0.2, seed=7)",
     "filter2d": f"{_X}y = bc.filter2d(x, np.full((3, 3), 1 / 9, np.float32))",
     **{
         f"fractional_max_pool2d{end}": f"""{_X}samples = rng.random((1, 3, 2), dtype=np.float32)

@@ -1633,6 +1633,11 @@ def sdpa(q: Array, k: Array, v: Array, mask: Array | None = None, *, scale: floa
     """softmax(softcap(scale · q kᵀ) + mask) v; causal, query i sees the keys up to i (top left, torch's) by default."""
 def sdpa_backward(q: Array, k: Array, v: Array, attn: Array, dy: Array, dlse: Array | None = None, *, scale: float | None = None, softcap: float = 0.0, dropout_p: float = 0.0, seed: Scalar | None = None, offset: Scalar = 0, key: Array | None = None, mask_shape: int | Sequence[int] = ..., mask_element: DType | None = None, layout: str = 'bhsd', return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, return_dmask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(dq, dk, dv, dmask), those asked for, of `sdpa` from its weights `attn`; arrays in `layout` as there."""
+# ops.image
+def drop_block2d(x: Array, p: float = 0.5, block_size: int = 3, *, seed: Scalar = None, offset: Scalar = 0, key: Array | None = None, eps: float = 1e-06, training: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with blocks of places set to 0, the others scaled (torchvision.ops.drop_block2d; Ghiasi et al. 2018)."""
+def drop_block3d(x: Array, p: float = 0.5, block_size: int = 3, *, seed: Scalar = None, offset: Scalar = 0, key: Array | None = None, eps: float = 1e-06, training: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with blocks of places set to 0, the others scaled (torchvision.ops.drop_block3d; Ghiasi et al. 2018)."""
 # ops.linalg
 def lobpcg(A: Array, k: int | None = None, B: Array | None = None, X: Array | None = None, n: int | None = None, iK: Array | None = None, niter: int | None = None, tol: float | None = None, largest: bool = True, *, seed: Any = None, key: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(E, X) with A X ≈ X diag(E), or A X ≈ B X diag(E): k eigenvalues, largest first, or smallest (torch.lobpcg)."""

@@ -714,6 +714,8 @@ from baracuda_py import deform_conv2d as deform_conv2d
 from baracuda_py import dilation as dilation
 from baracuda_py import distance_box_iou as distance_box_iou
 from baracuda_py import distance_transform as distance_transform
+from baracuda_py import drop_block2d as drop_block2d
+from baracuda_py import drop_block3d as drop_block3d
 from baracuda_py import erosion as erosion
 from baracuda_py import filter2d as filter2d
 from baracuda_py import fractional_max_pool2d as fractional_max_pool2d

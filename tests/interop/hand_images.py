@@ -43,6 +43,8 @@ IMAGES: dict[str, Callable[[], Call]] = {
         [_x(1, 2, 4, 5), _x(1, 8, 3, 4, seed=1, low=-0.4, high=0.4), _x(3, 2, 2, 2, seed=2)], {}
     ),
     "distance_transform": lambda: ([_x(2, 5, 6) < 0.9, (0.5, 1.0)], {"return_indices": True}),
+    "drop_block2d": lambda: ([_x(2, 2, 6, 5), 0.5, 2], {"seed": 3}),
+    "drop_block3d": lambda: ([_x(1, 2, 4, 6, 5), 0.5, 2], {"seed": 3}),
     "filter2d": lambda: ([_x(1, 2, 5, 6), _x(3, 3, seed=1)], {}),
     **{
         f"fractional_max_pool2d{end}": lambda: ([_x(1, 2, 6, 5), 2, (3, 2)], {"samples": _x(1, 2, 2, seed=1)})

@@ -44,6 +44,8 @@ CALLS: dict[str, Any] = {
     "binomial": lambda f, a: f(9.0, 0.5, shape=(64,), like=a(X)),
     "choice": lambda f, a: f(a(WEIGHTS.cumsum(0)), (64,), p=a(WEIGHTS)),
     "dirichlet": lambda f, a: f(a(WEIGHTS)),
+    "drop_block2d": lambda f, a: f(a(X)),
+    "drop_block3d": lambda f, a: f(a(X.reshape(1, 2, 4, 4, 8))),
     "dropout1d": lambda f, a: f(a(X[0])),
     "dropout3d": lambda f, a: f(a(X[0].reshape(32, 2, 2, 2))),
     "dropout_add_layer_norm": lambda f, a: f(a(X), a(X)),
@@ -182,8 +184,9 @@ def test_a_formula_of_attention_draws_alike() -> None:
         lambda x: bt.flash_sdpa(x, x, x, dropout_p=0.5),
         lambda x: bt.flash_sdpa_varlen(*[x[0]] * 3, ENDS, ENDS, dropout_p=0.5),
         lambda x: bt.dropout_add_rms_norm(x, x)[0],
+        lambda x: bt.drop_block2d(x),
     ],
-    ids=["dropout", "flash_sdpa", "flash_sdpa_varlen", "dropout_add_rms_norm"],
+    ids=["dropout", "flash_sdpa", "flash_sdpa_varlen", "dropout_add_rms_norm", "drop_block2d"],
 )
 def test_gradients_checkpoints_and_compiled_calls_see_one_mask(call: Any) -> None:
     """The gradient of Σ y² tells the mask: it is that of the weights that made y, in each way of running."""
