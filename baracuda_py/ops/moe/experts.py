@@ -31,6 +31,7 @@ from ..softmax.softmax import SoftmaxPlan
 from ..softmax.softmax_functions import log_softmax, softmax
 from ..sort.topk import TopkPlan, topk
 from .decode import moe_decode
+from .decode_quantized import chosen_few, moe_decode_quantized
 from .routes import gathers, streams
 
 _GATED = {"swiglu": "silu", "geglu": "gelu", "geglu_tanh": "gelu_tanh", "reglu": "relu"}
@@ -188,11 +189,19 @@ def moe_quantized(
     gate_up and down: codes with an axis of experts in front, their scales and zeros as `block_quantize` makes and
     `grouped_block_gemm` takes them; decoded they are [experts, 2 f, d] and [experts, d_out, f]. kind: their format. Few
     rows an expert meet the weights as they are stored, more a copy
-    unpacked in the workspace. Gradients of x, weights and what else floats beside them, but not of what is stored.
+    unpacked in the workspace; up to 16 tokens whose gradient is not recorded go by `moe_decode_quantized`, three
+    launches that move no row. Gradients of x, weights and what else floats beside them, but not of what is stored.
     """
     unit = _units().get(activation)
     if unit is None:
         raise InvalidProblemError(f"activation must be one of {', '.join(map(repr, _units()))}, got {activation!r}")
+    parts = (gate_up, down, gate_up_scales, down_scales, gate_up_zeros, down_zeros, gate_up_bias, down_bias)
+    operands = [one for one in (x, weights, *parts) if one is not None]
+    if recorder(tuple(operands)) is None and chosen_few(x, indices, preference):
+        return moe_decode_quantized(
+            x, indices, weights, *parts, kind=kind, activation=activation, order=order, out=out, stream=stream,
+            preference=preference,
+        )  # fmt: skip
     options, moves = _options(stream, preference)
     rows, offsets, places = moe_permute(x, indices, num_experts=shape_of(gate_up, "gate_up")[0], **moves)
 
