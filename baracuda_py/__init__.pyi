@@ -706,6 +706,9 @@ from .ops.loss.row_loss_backward import RowLossBackwardPlan as RowLossBackwardPl
 from .ops.moe.decode import MoeDecodeArgs as MoeDecodeArgs
 from .ops.moe.decode import MoeDecodeDescriptor as _MoeDecodeDescriptor
 from .ops.moe.decode import MoeDecodePlan as MoeDecodePlan
+from .ops.moe.decode_quantized import ChosenBlockGemmArgs as ChosenBlockGemmArgs
+from .ops.moe.decode_quantized import ChosenBlockGemmDescriptor as _ChosenBlockGemmDescriptor
+from .ops.moe.decode_quantized import ChosenBlockGemmPlan as ChosenBlockGemmPlan
 from .ops.moe.router import MoeRouterArgs as MoeRouterArgs
 from .ops.moe.router import MoeRouterDescriptor as _MoeRouterDescriptor
 from .ops.moe.router import MoeRouterPlan as MoeRouterPlan
@@ -5080,18 +5083,25 @@ def triplet_margin_with_distance_loss(x: Array, positive: Array, negative: Array
 def tvd_loss(x: Array, target: Array, *, axis: int = -1, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """½ Σ |x - target| of probabilities along `axis`: the total variation distance (Wen et al. 2023, for distillation)."""
 # ops.moe
+class ChosenBlockGemmDescriptor(_ChosenBlockGemmDescriptor):
+    """W is [experts, n, k], see `StoredMatrix`; each of the tokens has `choices` experts."""
+    def __init__(self, *, kind: FormatKind | str, n: SupportsIndex, k: SupportsIndex, group: SupportsIndex | None = None, row_group: SupportsIndex | None = None, scale_element: DType | None = None, zero_element: DType | None = None, tokens: SupportsIndex, choices: SupportsIndex, sources: SupportsIndex, experts: SupportsIndex, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu', 'swiglu', 'geglu', 'geglu_tanh', 'reglu', 'swiglu_oai'] = 'none', order: Literal['gate_first', 'gate_last', 'interleaved'] = 'gate_first', summed: bool = False, element: DType) -> None: ...
 class MoeDecodeDescriptor(_MoeDecodeDescriptor):
     """x is [tokens, d], each token has k of the experts, gate and up are [experts, f, d], down [experts, d_out, f]."""
     def __init__(self, *, tokens: SupportsIndex, k: SupportsIndex, experts: SupportsIndex, d: SupportsIndex, f: SupportsIndex, d_out: SupportsIndex, activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu', 'swiglu_oai'] = 'silu', element: DType) -> None: ...
 class MoeRouterDescriptor(_MoeRouterDescriptor):
     """logits are [tokens, experts], at most 1024 experts, of which each token takes k."""
     def __init__(self, *, tokens: SupportsIndex, experts: SupportsIndex, k: SupportsIndex, scoring: Literal['softmax', 'sigmoid'] = 'softmax', group_count: SupportsIndex = 1, top_groups: SupportsIndex = 1, group_scoring: Literal['max', 'top2'] = 'max', normalize: bool = False, index_element: DType = ..., element: DType) -> None: ...
+def chosen_block_gemm(codes: Array, x: Array, indices: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, weights: Array | None = None, bias: Array | None = None, *, kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, tokens: int = ..., choices: int = ..., sources: int = ..., experts: int = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu', 'swiglu', 'geglu', 'geglu_tanh', 'reglu', 'swiglu_oai'] = 'none', order: Literal['gate_first', 'gate_last', 'interleaved'] = 'gate_first', summed: bool = False, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[t, j] = unit(W[e] x[t, j] + bias[e]), e = indices[t, j], W stored in any format of `FormatKind`."""
 def expert_choice(logits: Array, capacity: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(weights, indices) [experts, capacity]: each expert takes the tokens that want it most (Zhou et al. 2022)."""
 def moe(x: Array, indices: Array, weights: Array, gate_up: Array, down: Array, gate_up_bias: Array | None = None, down_bias: Array | None = None, *, activation: str = 'swiglu', order: str = 'gate_first', capacity: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[t] = Σ_j weights[t, j] down[e] unit(gate_up[e] x[t]), e = indices[t, j]: the experts of each token."""
 def moe_decode(x: A, indices: Array, weights: Array, gate: Array, down: Array, up: Array | None = None, gate_bias: Array | None = None, up_bias: Array | None = None, down_bias: Array | None = None, *, tokens: int = ..., k: int = ..., experts: int = ..., d: int = ..., f: int = ..., d_out: int = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu', 'swiglu_oai'] = 'silu', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """y[t] = Σ_j weights[t, j] (down[e] unit(gate[e] x[t], up[e] x[t]) + down_bias[e]), e = indices[t, j]."""
+def moe_decode_quantized(x: Array, indices: Array, weights: Array, gate_up: Array, down: Array, gate_up_scales: Array | None = None, down_scales: Array | None = None, gate_up_zeros: Array | None = None, down_zeros: Array | None = None, gate_up_bias: Array | None = None, down_bias: Array | None = None, *, kind: FormatKind | str = 'mxfp4', activation: str = 'swiglu', order: str = 'gate_first', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`moe_quantized` of up to 256 choices in three launches that read the chosen experts' weights as they are stored."""
 def moe_quantized(x: Array, indices: Array, weights: Array, gate_up: Array, down: Array, gate_up_scales: Array | None = None, down_scales: Array | None = None, gate_up_zeros: Array | None = None, down_zeros: Array | None = None, gate_up_bias: Array | None = None, down_bias: Array | None = None, *, kind: FormatKind | str = 'mxfp4', activation: str = 'swiglu', order: str = 'gate_first', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`moe` of experts stored in few bits: gpt-oss's mxfp4, int4 and int8 groups, GGUF's formats, fp8 blocks."""
 def moe_router(logits: Array, bias: Array | None = None, *, tokens: int = ..., experts: int = ..., k: int = ..., scoring: Literal['softmax', 'sigmoid'] = 'softmax', group_count: int = 1, top_groups: int = 1, group_scoring: Literal['max', 'top2'] = 'max', normalize: bool = False, index_element: DType = ..., scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:

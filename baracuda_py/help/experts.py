@@ -15,6 +15,11 @@ gate_up, down = (rng.standard_normal(s, dtype=np.float32) for s in ((4, 64, 64),
 (first, first_scales), (second, second_scales) = (bc.block_quantize(w, kind="mxfp4") for w in (gate_up, down))
 weights, indices = bc.moe_router(logits, k=2, normalize=True)
 y = bc.moe_quantized(x, indices, weights, first, second, first_scales, second_scales, kind="mxfp4")""",
+    "moe_decode_quantized": f"""{_LOGITS}x = rng.standard_normal((6, 64), dtype=np.float32)
+gate_up, down = (rng.standard_normal(s, dtype=np.float32) for s in ((4, 64, 64), (4, 64, 32)))
+(first, first_scales), (second, second_scales) = (bc.block_quantize(w, kind="mxfp4") for w in (gate_up, down))
+weights, indices = bc.moe_router(logits, k=2, normalize=True)
+y = bc.moe_decode_quantized(x, indices, weights, first, second, first_scales, second_scales, kind="mxfp4")""",
     "fp8_linear": f"""{_RNG}x = rng.standard_normal((6, 32), dtype=np.float32).astype(np.float16)
 weight = rng.standard_normal((16, 32), dtype=np.float32).astype(np.float16)
 y = bc.fp8_linear(x, weight, recipe="rows")""",

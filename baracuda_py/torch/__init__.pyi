@@ -1077,9 +1077,11 @@ from baracuda_py import triplet_margin_loss_backward as triplet_margin_loss_back
 from baracuda_py import triplet_margin_with_distance_loss as triplet_margin_with_distance_loss
 from baracuda_py import tvd_loss as tvd_loss
 # ops.moe
+from baracuda_py import chosen_block_gemm as chosen_block_gemm
 from baracuda_py import expert_choice as expert_choice
 from baracuda_py import moe as moe
 from baracuda_py import moe_decode as moe_decode
+from baracuda_py import moe_decode_quantized as moe_decode_quantized
 from baracuda_py import moe_quantized as moe_quantized
 from baracuda_py import moe_router as moe_router
 from baracuda_py import moe_router_backward as moe_router_backward

@@ -35,6 +35,10 @@ EXPERTS: dict[str, Callable[[], Call]] = {
         [_made(4, 64), np.array([[0, 1], [2, 0], [1, 2], [2, 1]]), np.abs(_made(4, 2)), *_stored()],
         {"kind": "mxfp4"},
     ),
+    "moe_decode_quantized": lambda: (
+        [_made(4, 64), np.array([[0, 1], [2, 0], [1, 2], [2, 1]]), np.abs(_made(4, 2)), *_stored()],
+        {"kind": "mxfp4"},
+    ),
     "fp8_linear": lambda: ([_made(4, 32).astype(np.float16), _made(3, 32, seed=1).astype(np.float16)], {}),
     "expert_choice": lambda: ([_made(5, 3), 2], {}),
     "sinkhorn_normalize": lambda: ([_made(3, 3)], {"iterations": 3}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,11 +12,15 @@ from ...calls.functional import functional
 from ...core.checked import shown, whole
 from ...core.errors import InvalidProblemError
 from ...calls.exported import exported
+from ...calls.composed import composed
 from ...calls.entries import entry
+from ...calls.interpreters import recorder
 from ...core.outputs import beside, maker
 from ...core.ordinals import ordinal
 from ...interop.packages import package_name
 from ...core.arrays import read
+from ...core.registry import public
+from ...interop.torch_rules import has_tangent, requires_grad, stands_in, transformed
 from ..elementwise.unary_fields import fixed_for
 from .gated_activation import GatedActivationPlan
 from .gated_activation_backward import GatedActivationBackwardPlan
@@ -91,15 +96,52 @@ def _refuse_halves(axis: Any, order: Any) -> None:
         raise InvalidProblemError("axis and order say how one array is split; with up given there is nothing to split")
 
 
+def _alone(given: dict[str, Any]) -> bool:
+    """Whether autograd alone records a call of an array of both halves, which is there: no trace, no transformation."""
+    x = given["gate"]
+    return package_name(type(x)) == "torch" and not (stands_in((x,)) or transformed(x) or has_tangent(x))
+
+
+def _of_halves(name: str, apart: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of an array of both halves, whose gradient is one array: views of x each would have one as large as
+    x of their own, zeros but for a half, which autograd then adds."""
+
+    def slopes(dy: Array, gate: Array, axis: int, order: str, coefficients: Any, preference: Any = None) -> Any:
+        torch = sys.modules["torch"]
+        if not (torch.is_grad_enabled() and requires_grad((gate,))):
+            back = public(f"{name}_backward")
+            return back(dy, gate, axis=axis, order=order, preference=preference, **coefficients)
+        # A gradient of the gradient: by the functions of views, whose record torch differentiates.
+        y = apart(*halves(gate, order, axis), preference=preference, **coefficients)
+        return torch.autograd.grad(y, gate, dy, create_graph=True)[0]
+
+    def packed(
+        gate: Array, axis: int, order: str, coefficients: Any, *, out: Any = None, stream: Any = None,
+        preference: Any = None,
+    ) -> Any:  # fmt: skip
+        options = {"out": out, "stream": stream, "preference": preference}
+        return apart(*halves(gate, order, axis), **coefficients, **options)
+
+    packed.__name__ = name
+    return composed(slopes, "gate", where=_alone)(packed)
+
+
+_OPTIONS = ("out", "stream", "preference")
+
+
 def _function(name: str, doc: str, **fixed: Any) -> Any:
     apart = functional(GatedActivationPlan, name, doc, **fixed)
+    packed = _of_halves(name, apart)
 
     def made(gate: Array, up: Any = None, *, axis: int = -1, order: str | None = None, **rest: Any) -> Any:
-        if up is None:
-            gate, up = halves(gate, usual_order(fixed.get("kind", rest.get("kind")), order), axis)
-        else:
+        if up is not None:
             _refuse_halves(axis, order)
-        return apart(gate, up, **rest)
+            return apart(gate, up, **rest)
+        order = usual_order(fixed.get("kind", rest.get("kind")), order)
+        if recorder((gate,)) is None:
+            return apart(*halves(gate, order, axis), **rest)
+        own = {key: rest.pop(key) for key in _OPTIONS if key in rest}
+        return packed(gate, axis, order, rest, **own)
 
     return _shown(made, apart, doc, fixed)
 

@@ -13,6 +13,7 @@ from ...core.arrays import read
 from ...core.checked import whole
 from ...core.element import INDICES
 from ...core.errors import InvalidProblemError
+from ...core.memo import keep, records
 from ...core.outputs import each_of
 from ...core.preference import PlanPreference
 from ...core.views import reshaped, shape_of, transposed
@@ -31,11 +32,15 @@ from ..softmax.softmax import SoftmaxPlan
 from ..softmax.softmax_functions import log_softmax, softmax
 from ..sort.topk import TopkPlan, topk
 from .decode import moe_decode
-from .routes import gathers, streams
+from .decode_quantized import chosen_few, moe_decode_quantized
+from .routes import gathers, layouts, streams
 
 _GATED = {"swiglu": "silu", "geglu": "gelu", "geglu_tanh": "gelu_tanh", "reglu": "relu"}
 """Gated units, by the activation that an epilogue knows."""
 _PLAIN = ("silu", "gelu", "gelu_tanh", "relu")
+_KEPT = 1024
+_known_ways: dict[Any, bool] = records()
+"""Whether calls of `moe` go by `moe_decode`, by how their operands lie."""
 _within = elementwise("where(place - first < capacity, place, -1)", capacity=0)
 
 
@@ -106,9 +111,9 @@ def _gathered(
 
 def _few(
     x: Any, indices: Any, weights: Any, gate_up: Any, down: Any, gate_up_bias: Any, down_bias: Any, activation: str,
-    order: str, preference: Any,
-) -> dict[str, Any] | None:  # fmt: skip
-    """The operands of `moe_decode`, where few tokens go that way."""
+    order: str,
+) -> dict[str, Any]:  # fmt: skip
+    """The operands of `moe_decode`: gate and up are views."""
     given = {"x": x, "indices": indices, "weights": weights, "down": down, "down_bias": down_bias}
     if activation in _PLAIN:
         given |= {"gate": gate_up, "up": None, "gate_bias": gate_up_bias, "up_bias": None}
@@ -116,8 +121,7 @@ def _few(
         own = halves(gate_up, order, 1)
         biases = (None, None) if gate_up_bias is None else halves(gate_up_bias, order, 1)
         given |= dict(zip(("gate", "up", "gate_bias", "up_bias"), (*own, *biases), strict=True))
-    unit = _GATED.get(activation, activation)
-    return given | {"activation": unit} if streams(unit, preference, given) else None
+    return given
 
 
 def _options(stream: Any, preference: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -153,14 +157,24 @@ def moe(
     one, operands of 16 bits on sm_90a take seven, of which the first product reads tokens where they stand
     (`grouped_gather_gemm`), and up to 32 tokens two (`moe_decode`), which read each chosen expert once: the same bits.
     """
-    _checked(x, indices, gate_up, down, activation)
     options, moves = _options(stream, preference)
-    operands = [one for one in (x, weights, gate_up, down, gate_up_bias, down_bias) if one is not None]
-    plain = recorder(tuple(operands)) is None
-    if plain and capacity is None and shape_of(x, "x")[0] <= ROWS:
-        few = _few(x, indices, weights, gate_up, down, gate_up_bias, down_bias, activation, order, preference)
-        if few is not None:
-            return moe_decode(**few, out=out, **options)
+    operands = (x, weights, gate_up, down, gate_up_bias, down_bias)
+    plain = recorder(operands) is None
+    words = type(activation) is type(order) is str
+    alike = layouts((*operands, indices), preference) if plain and words else None
+    key = None if alike is None else (alike, activation, order, capacity is None)
+    streamed = None if key is None else _known_ways.get(key)
+    if streamed is None:
+        _checked(x, indices, gate_up, down, activation)
+    if streamed is not False and plain and capacity is None and shape_of(x, "x")[0] <= ROWS:
+        few = _few(x, indices, weights, gate_up, down, gate_up_bias, down_bias, activation, order)
+        act = _GATED.get(activation, activation)
+        if streamed or streams(act, preference, few):
+            if key is not None:
+                keep(_known_ways, key, True, _KEPT)
+            return moe_decode(**few, activation=act, out=out, **options)
+    if key is not None:
+        keep(_known_ways, key, False, _KEPT)
     unit = (gate_up, gate_up_bias, activation, order)
     found = _gathered(x, indices, *unit, options, moves) if plain else None
     if found is not None:
@@ -188,11 +202,19 @@ def moe_quantized(
     gate_up and down: codes with an axis of experts in front, their scales and zeros as `block_quantize` makes and
     `grouped_block_gemm` takes them; decoded they are [experts, 2 f, d] and [experts, d_out, f]. kind: their format. Few
     rows an expert meet the weights as they are stored, more a copy
-    unpacked in the workspace. Gradients of x, weights and what else floats beside them, but not of what is stored.
+    unpacked in the workspace; up to 16 tokens whose gradient is not recorded go by `moe_decode_quantized`, three
+    launches that move no row. Gradients of x, weights and what else floats beside them, but not of what is stored.
     """
     unit = _units().get(activation)
     if unit is None:
         raise InvalidProblemError(f"activation must be one of {', '.join(map(repr, _units()))}, got {activation!r}")
+    parts = (gate_up, down, gate_up_scales, down_scales, gate_up_zeros, down_zeros, gate_up_bias, down_bias)
+    operands = [one for one in (x, weights, *parts) if one is not None]
+    if recorder(tuple(operands)) is None and chosen_few(x, indices, preference):
+        return moe_decode_quantized(
+            x, indices, weights, *parts, kind=kind, activation=activation, order=order, out=out, stream=stream,
+            preference=preference,
+        )  # fmt: skip
     options, moves = _options(stream, preference)
     rows, offsets, places = moe_permute(x, indices, num_experts=shape_of(gate_up, "gate_up")[0], **moves)
 

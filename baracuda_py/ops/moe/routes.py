@@ -46,6 +46,28 @@ def gathers(total: int, activation: str, preference: Any, given: Mapping[str, An
     return _takes(GroupedGatherGemmPlan, "wgmma", desc, x.device, preference, _views(found), _made(made))
 
 
+def layouts(arrays: tuple[Any, ...], preference: Any) -> tuple[Any, ...] | None:
+    """What of operands on a GPU decides which way they go, None where that is not told from how they lie alone.
+
+    Calls with the same one go the same way, so that checks and choices of plans are made for the first of them.
+    """
+    if not isinstance(preference, (PlanPreference, type(None))):
+        return None
+    found: list[Any] = [preference]
+    try:
+        for array in arrays:
+            if array is None:
+                found.append(None)
+                continue
+            ptr, shape, strides, element, device, _, _, traced = read(array, "x")
+            if traced or device < 0:
+                return None
+            found.append((ptr % 16, shape, strides, element, device))
+    except BaracudaError:  # the call that reads it says what is wrong
+        return None
+    return tuple(found)
+
+
 def _readings(preference: Any, given: Mapping[str, Any], others: tuple[str, ...]) -> dict[str, Any] | None:
     """The operands as they lie on one GPU, all but `others` of x's element, of 16 bits; None where they do not."""
     if not isinstance(preference, (PlanPreference, type(None))) or getattr(preference, "max_workspace_bytes", None):

@@ -13,17 +13,20 @@ import baracuda_py as bc
 from baracuda_py.calls import call as call_module
 from baracuda_py.core import device as device_module
 from baracuda_py.core.device import fake_device
+from baracuda_py.ops.moe import experts as experts_module
 from baracuda_py.ops.moe import routes
 from baracuda_py.testing.emulator import emulated_device, emulating
-from baracuda_py.testing.recording import pointer_view
+from baracuda_py.testing.recording import pointer_view, recording
 
 
 @pytest.fixture(autouse=True)
 def _hopper(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(device_module, "cuda_device", lambda ordinal: fake_device(9.0, ordinal))
     routes._takes.cache_clear()
+    experts_module._known_ways.clear()
     yield
     routes._takes.cache_clear()
+    experts_module._known_ways.clear()
 
 
 def array(*shape: int, element: str = "bfloat16", strides: Any = None, at: int = 1 << 40, device: int = 0) -> Any:
@@ -98,6 +101,35 @@ def test_whole_layers_emulated(unit: str, order: str, monkeypatch: pytest.Monkey
     assert layer(4).tobytes() == y[:4].tobytes()
     wanted = bc.moe(x.astype(float), indices, weights.astype(float), *(one.astype(float) for one in given), **more)
     np.testing.assert_allclose(y, wanted, atol=4e-3)
+
+
+def test_a_call_like_an_earlier_one_is_neither_checked_nor_chosen_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But one of another layout, element or activation is; what it launches is the same."""
+    device = fake_device(9.0)
+    monkeypatch.setattr(device_module, "cuda_device", lambda ordinal: device)
+    monkeypatch.setattr(call_module, "maker", lambda like, shape, kind, device, last: lambda: held(shape, kind, device))
+    monkeypatch.setattr(call_module, "allocating", lambda *facts: contextlib.nullcontext())
+    asked: list[str] = []
+    streams = experts_module.streams
+    monkeypatch.setattr(experts_module, "streams", lambda *given: asked.append("") or streams(*given))
+
+    def layer(tokens: int = 4, d: int = 64, element: Any = np.float16, **more: Any) -> list[str]:
+        x, gate_up, down = (pointer_view(np.zeros(s, element)) for s in ((tokens, d), (8, 48, d), (8, d, 24)))
+        indices, weights = np.zeros((tokens, 2), np.int64), np.zeros((tokens, 2), np.float32)
+        with recording() as record:
+            bc.moe(x, pointer_view(indices), pointer_view(weights), gate_up, down, **more)
+        return [one.function.symbol for one in record.launches]
+
+    first = layer()
+    assert len(first) == 2 and layer() == first and len(asked) == 1
+    assert len(layer(5)) == 2 and len(layer(activation="geglu")) == 2 and len(asked) == 3
+    wide = layer(element=np.float32)
+    assert len(wide) > 2 and layer(element=np.float32) == wide and len(asked) == 4
+    assert layer() == first and len(asked) == 4
+    for _ in range(2):
+        with pytest.raises(bc.BaracudaError, match="gate_up must be"):
+            x, indices, weights = np.zeros((4, 64)), np.zeros((4, 2), np.int64), np.zeros((4, 2))
+            bc.moe(*map(pointer_view, (x, indices, weights, np.zeros((8, 48, 65)), np.zeros((8, 64, 24)))))
 
 
 def held(shape: tuple[int, ...], kind: Any, device: int) -> Any:
