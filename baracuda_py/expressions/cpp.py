@@ -15,7 +15,7 @@ of output j's. What scalars make among themselves is computed in the constructor
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,8 +31,27 @@ _MULTIPLICATIVE = frozenset(
 """Functions whose result has about the relative error of their arguments."""
 
 
-def functor(name: str, program: Program, scalars: Sequence[str] | None = None) -> str:
-    """The text of a functor; see the module's page for its form. scalars: what p calls them, by default s0, s1, …"""
+NEAR = {"sqrt": "near.sqrt({0})", "div": "near.quotient({0}, {1})"}
+"""Functions of floats that `kernels/optimizer/near.cuh` has without branches."""
+
+
+def has_near(program: Program) -> bool:
+    """Whether elements go through one of `NEAR` in float32."""
+    return any(_is_near(step) for step in program.steps)
+
+
+def _is_near(step: Step) -> bool:
+    """Of a call, for each element, in float32."""
+    return (
+        step.form == "call" and not step.uniform and step.value.name in NEAR and value_type(step.element) == "float"
+    )  # fmt: skip
+
+
+def functor(name: str, program: Program, scalars: Sequence[str] | None = None, near: bool = False) -> str:
+    """The text of a functor; see the module's page for its form. scalars: what p calls them, by default s0, s1, …
+
+    near: it has a method `near` besides, as the operator, whose last parameter is a `Near` that makes `NEAR`.
+    """
     code = _Code(program, scalars)
     takes = [f"{value_type(element)} x{i}" for i, element in enumerate(program.inputs)]
     gives = [f"{value_type(result_of(program.steps[index]))}& y{j}" for j, (index, _) in enumerate(program.outputs)]
@@ -42,10 +61,8 @@ def functor(name: str, program: Program, scalars: Sequence[str] | None = None) -
         f"  template <class P> BARACUDA_D explicit {name}([[maybe_unused]] const P& p) {{",
         *(f"    {line}" for line in code.uniform()),
         "  }",
-        f"  BARACUDA_D void operator()({', '.join((*takes, *gives))}) const {{",
-        *(f"    {line}" for line in code.each()),
-        *(f"    y{j} = {code.name(index)};" for j, (index, _) in enumerate(program.outputs)),
-        "  }",
+        *code.method("operator()", (*takes, *gives), False),
+        *(code.method("near", (*takes, *gives, "Near& near"), True) if near else ()),
         "};",
     ]
     return "\n".join(lines) + "\n"
@@ -94,16 +111,27 @@ class _Code:
             if step.uniform and step.form != "constant"
         ]
 
-    def each(self) -> list[str]:
+    def method(self, name: str, parameters: Iterable[str], near: bool) -> list[str]:
+        """What makes the outputs of one element."""
         return [
-            f"const {value_type(result_of(step))} {self.name(i)} = {self.value(i, step)};"
+            f"  BARACUDA_D void {name}({', '.join(parameters)}) const {{",
+            *(f"    {line}" for line in self.each(near)),
+            *(f"    y{j} = {self.name(index)};" for j, (index, _) in enumerate(self.program.outputs)),
+            "  }",
+        ]
+
+    def each(self, near: bool = False) -> list[str]:
+        return [
+            f"const {value_type(result_of(step))} {self.name(i)} = {self.value(i, step, near)};"
             for i, step in enumerate(self.program.steps)
             if not step.uniform and step.form not in ("constant", "input")
         ]
 
-    def value(self, index: int, step: Step) -> str:
+    def value(self, index: int, step: Step, near: bool = False) -> str:
         args = [self.name(i) for i in step.args]
         element = step.element
+        if near and _is_near(step):
+            return NEAR[step.value.name].format(*args)
         if step.form == "scalar":
             return f"p.{self.scalars[step.value]}()"
         if step.form == "cast":

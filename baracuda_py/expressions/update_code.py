@@ -7,7 +7,7 @@ The text follows optimizer/update.cu in the unit. Lists are p.a0, p.a1, … in t
 from __future__ import annotations
 
 from ..core.element import ElementKind
-from .cpp import functor, headers, value_type
+from .cpp import functor, has_near, headers, value_type
 from .program import result_of
 from .update_shape import UpdateShape
 
@@ -15,6 +15,18 @@ _TABLE = {
     "signed": "tables.both_signs", "unsigned": "tables.no_sign", "linear": "LinearCodes<true>{}",
     "unsigned_linear": "LinearCodes<false>{}", "fp8": "Fp8Codes{}",
 }  # fmt: skip
+_EACH = """#pragma unroll
+    for (int k = 0; k < V; ++k) f({passed});"""
+_NEAR = """constexpr int group = V < 4 ? V : 4;
+#pragma unroll
+    for (int first = 0; first < V; first += group) {{
+      Near near;
+#pragma unroll
+      for (int k = first; k < first + group; ++k) f.near({passed}, near);
+      if (near.usual()) continue;
+#pragma unroll
+      for (int k = first; k < first + group; ++k) f({passed});
+    }}"""
 _PLAIN = '#include "optimizer/codes_plain.cuh"\n'
 
 
@@ -59,7 +71,7 @@ def update_text(shape: UpdateShape, elements: tuple[ElementKind, ...], compute: 
                 f"const Vec<{acc}, V> x{n} = decoded({_TABLE[shape.codes[name]]}, in.a{i}.value(), in.q{i});"
             )
         else:
-            decoded.append(f"const Vec<{acc}, V> x{n} = cast_vec<{acc}>(in.a{i}.value());")
+            decoded.append(f"const Vec<{acc}, V> x{n} = in.a{i}.template as<{acc}>();")
     for j, name in enumerate(shape.written):
         i, kind = place[name], elements[place[name]].ctype
         value = f"cast_vec<{kind}>(y{j})"
@@ -77,9 +89,11 @@ def update_text(shape: UpdateShape, elements: tuple[ElementKind, ...], compute: 
     coded = bool(kept)
     together = width(tuple(elements[place[n]] for n in shape.whole), coded)
     pointers = ", ".join(f"p.a{i}[t]" for i, n in enumerate(shape.lists) if n in shape.whole)
+    near = coded and has_near(program)
+    each_of = _NEAR if near else _EACH
     more = _PLAIN if kept - {"signed", "unsigned"} else ""
     return f"""{headers(program)}{more}namespace baracuda {{
-{functor("Formula", program)}
+{functor("Formula", program, near=near)}
 struct Lists {{
   using Rule = Formula;
   using Tables = CodeTables<{_bool("signed" in kept)}, {_bool("unsigned" in kept)}>;
@@ -103,8 +117,7 @@ struct Lists {{
                                [[maybe_unused]] const Drawing& drawing) {{
     {_lines(decoded)}
     {_lines(made)}
-#pragma unroll
-    for (int k = 0; k < V; ++k) f({", ".join(passed)});
+    {each_of.format(passed=", ".join(passed))}
     {_lines(stores)}
   }}
 }};

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..core.element import HALVES, ElementKind, cast, decode
 from ..core.memo import memo
+from ..ops.random.philox import philox_bits
 from .update_shape import BLOCK
 
 _DECADES = 7
@@ -93,6 +94,14 @@ def _plain(kind: str, shares: Any) -> Any:
     within = np.fmax(np.fmin(shares, 1), -1 if signed else 0)
     steps = np.rint(within.astype(np.float64) * (127 if signed else 255)).astype(np.int64)
     return (steps + 127 + (within > 0) if signed else steps).astype(np.uint8)
+
+
+def words_of_halves(seed: Any, offset: Any, count: int, start: int = 0) -> np.ndarray:
+    """Words whose upper 16 bits are those of half a word each: of a word's the upper half first. uint32 [count]."""
+    first = start // 2
+    words = philox_bits(seed, offset, -(-(start + count) // 2) - first, first)
+    pairs: np.ndarray = np.stack([words, words << np.uint32(16)], -1).reshape(-1)
+    return pairs[start - 2 * first :][:count]
 
 
 def rounded_at_random(values: Any, kind: ElementKind, words: Any) -> Any:

@@ -38,7 +38,7 @@ from .made import Again, MadeArgs, MadeDescriptor, MadePlan, Numbered, args_spac
 from .reference import evaluate
 from .signature import Signature, Signatures
 from .update_code import update_text, width
-from .update_codes import decoded, encoded, rounded_at_random
+from .update_codes import decoded, encoded, rounded_at_random, words_of_halves
 from .update_shape import BLOCK, SCALE, UpdateShape
 
 E = ElementKind
@@ -361,8 +361,9 @@ def _reference(
                 made[scale_name(n)].append(scales.astype(compute))
                 value = codes
             elif n == shape.stochastic:
-                words = philox_bits(seed, offset, value.size, begin).reshape(value.shape)
-                value = rounded_at_random(value, kinds[n], words)
+                narrow = kinds[n] is ElementKind.BF16 and compute_of(desc.kind.elements) is ElementKind.F32
+                words = (words_of_halves if narrow else philox_bits)(seed, offset, value.size, begin)
+                value = rounded_at_random(value, kinds[n], words.reshape(value.shape))
             made[n].append(value)
         begin += -(-math.prod(desc.shapes[i]) // _ALIGNED) * _ALIGNED
     return made

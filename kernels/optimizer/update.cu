@@ -13,6 +13,7 @@
 #include "elementwise/expression.cuh"
 #include "optimizer/at_random.cuh"
 #include "optimizer/codes8.cuh"
+#include "optimizer/near.cuh"
 
 namespace baracuda {
 
@@ -52,6 +53,19 @@ template <class T, int N> struct Held {
       x = in;
     }
     return x;
+  }
+  // The elements as A; a bfloat16 is the upper half of a float.
+  template <class A> BARACUDA_D Vec<A, N> as() const {
+    if constexpr (packed && is_same<T, bf16> && is_same<A, float>) {
+      Vec<A, N> x;
+#pragma unroll
+      for (int k = 0; k < N; k += 2) {
+        x[k] = __uint_as_float(in[k / 2] << 16), x[k + 1] = __uint_as_float(in[k / 2] & 0xffff0000u);
+      }
+      return x;
+    } else {
+      return cast_vec<A>(value());
+    }
   }
 };
 

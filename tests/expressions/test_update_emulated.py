@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import baracuda_py as bc
-from baracuda_py.expressions.update_codes import KINDS, code_map, encoded
+from baracuda_py.expressions.update_codes import KINDS, code_map, encoded, words_of_halves
 from baracuda_py.expressions.update_plan import CHUNK, CODED_CHUNK, capacity_of, update_plan_of
 from baracuda_py.expressions.update_shape import UpdateShape
+from baracuda_py.ops.random.philox import philox_bits
 from baracuda_py.testing import emulated_device
 from baracuda_py.testing.emulator import emulating
 from baracuda_py.testing.recording import pointer_view
@@ -104,6 +105,14 @@ def test_rounding_at_random_has_the_draws_of_numpy(dtype: Any, dense: bool) -> N
             assert old.size < 100 or not np.array_equal(a, old)
 
 
+def test_a_word_is_drawn_for_two_bfloat16() -> None:
+    """Even elements take the upper half of a word, odd ones the lower; a float16 takes a word of its own."""
+    words = philox_bits(5, 9, 12, 8)
+    shares = words_of_halves(5, 9, 7, 17) >> 16
+    whole = np.stack([words >> 16, words & 0xFFFF], -1).reshape(-1)
+    np.testing.assert_array_equal(shares, whole[1:8])
+
+
 @pytest.mark.parametrize("dtype", [np.float32, BF16])
 def test_codes_of_8_bits(dtype: Any) -> None:
     rule = bc.optimizer("adamw", states8bit={"m": "signed", "v": "unsigned"})
@@ -125,6 +134,32 @@ def test_codes_of_8_bits(dtype: Any) -> None:
             whole = [np.concatenate([x.reshape(-1) for x in made[n]]).astype(int) for made in (host, device)]
             assert np.max(np.abs(whole[0] - whole[1])) <= 1 and np.mean(whole[0] != whole[1]) < 0.01
         given = host
+
+
+@pytest.mark.parametrize("eps", [0.0, 1e-8])
+def test_roots_and_quotients_out_of_the_usual_range(eps: float) -> None:
+    """Beside states of 8 bits roots and quotients of four neighbours have no branches; where they may not, they do."""
+    rule = bc.optimizer("adamw", states8bit={"m": "signed", "v": "unsigned"})
+    rng = np.random.default_rng(7)
+    size = 3 * 256 + 5
+    slopes = (rng.standard_normal(size) * 10.0 ** rng.integers(-30, 18, size)).astype(np.float32)
+    slopes[rng.random(size) < 0.2] = 0
+    slopes[:256] = rng.standard_normal(256)  # a block of usual numbers, with one that has none
+    slopes[[9, 30]] = 0.0, np.float32(1e-25)
+    slopes[-3:] = np.inf, -np.inf, np.nan
+    given: dict[str, list[np.ndarray]] = {"p": [rng.standard_normal(size).astype(np.float32)], "g": [slopes]}
+    for n in "mv":
+        given[n] = [np.full(size, 127 if n == "m" else 0, np.uint8)]
+        given[f"{n}_scale"] = [np.zeros(-(-size // 256), np.float32)]
+    numbers = {**rule.defaults, "t": 1, "eps": eps, "lr": 0.1}
+    old, single = given["p"][0].astype(float), np.float32
+    on_emulator(rule, given, **numbers)
+    with np.errstate(all="ignore"):  # the steps of the kernel, each rounded to float32
+        m, v = (1 - single(0.9)) * slopes, (single(1 - 0.999) * slopes) * slopes
+        root = (np.sqrt(v).astype(float) * single(1 / np.sqrt(1 - 0.999)) + single(eps)).astype(single)
+        wanted = old * (1 - 0.1 * numbers["weight_decay"]) - 0.1 / (1 - 0.9) * (m / root)
+    np.testing.assert_allclose(given["p"][0], wanted.astype(single), rtol=2e-6, atol=1e-7)
+    assert np.isfinite(wanted[:256]).all() == (eps > 0)
 
 
 @pytest.mark.parametrize("coded", [False, True])

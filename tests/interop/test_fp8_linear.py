@@ -88,6 +88,25 @@ def test_what_it_refuses() -> None:
     assert bc.fp8_linear(x, w, out=y) is y
 
 
+@pytest.mark.parametrize(
+    ("rows", "inner", "columns", "plain", "measured"),
+    [
+        (4096, 8192, 16384, 4194, (2895, 2930, 3626)),
+        (8192, 4096, 14336, 3810, (2589, 2635, 3640)),
+        (16384, 2048, 8192, 2149, (1590, 1659, 2295)),
+        (4096, 4096, 4096, 688, (1175, 1502, 1040)),
+        (1024, 2048, 2048, 310, (992, 1057, 777)),
+        (2048, 4096, 4096, 574, (1077, 1077, 1077)),
+    ],
+)
+def test_modules_choose_what_was_faster(
+    rows: int, inner: int, columns: int, plain: float, measured: tuple[float, ...]
+) -> None:
+    """Forward and backward in us on an H200 (docs/design/quantise.md), by recipe."""
+    for recipe, time in zip(("tensor", "rows", "blocks"), measured, strict=True):
+        assert bcn.fp8_pays(rows, columns, inner, recipe) == (time < plain)
+
+
 def test_modules_choose_and_convert() -> None:
     """Small products stay in 16 bits; a model keeps its parameters and its head."""
     assert bcn.fp8_pays(4096, 16384, 8192) and not bcn.fp8_pays(1024, 1024, 2048) and not bcn.fp8_pays(0, 16, 16)

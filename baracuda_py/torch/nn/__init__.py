@@ -40,6 +40,7 @@ from .delta_net import DeltaNet, GatedDeltaNet, KimiDeltaAttention
 from .dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout
 from .embedding import Embedding, EmbeddingBag, RotaryEmbedding
 from .fp8 import Fp8Linear, convert_to_fp8, fp8_pays
+from .fp8_delayed import Fp8GatedMLP, Fp8NormLinear, update_fp8
 from .gated_linear_attention import GatedLinearAttention, MultiScaleRetention
 from .gated_norm import FusedRMSNormGated, RMSNormGated
 from .linear import Linear, SwiGLU
@@ -188,7 +189,9 @@ __all__ = [
     "EmbeddingBag",
     "FeatureAlphaDropout",
     "Fold",
+    "Fp8GatedMLP",
     "Fp8Linear",
+    "Fp8NormLinear",
     "FractionalMaxPool2d",
     "FractionalMaxPool3d",
     "FusedLinearCrossEntropyLoss",
@@ -291,4 +294,5 @@ __all__ = [
     "convert_to_fp8",
     "fp8_pays",
     "nvfp4_emulated",
+    "update_fp8",
 ]
