@@ -20,9 +20,9 @@ ELEMENTS = {
 }  # fmt: skip
 # Not q8_1, which no file has: products keep activations in it. The package counts 40 bytes for its blocks of 36.
 KINDS = {
-    kind.value.upper(): kind
+    kind.value.removeprefix("gguf_").upper(): kind
     for kind in FormatKind
-    if kind.value.startswith(("q", "iq")) and kind is not FormatKind.Q8_1
+    if not kind.row.scales and kind is not FormatKind.Q8_1
 }
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from ...core import ElementKind
 from ...core.element import decode as decode_elements
+from .gguf_lattices import Lattice
 
 E = ElementKind
 SCALES = (E.F32, E.F16, E.BF16, E.E8M0, E.FP8E4M3)
@@ -33,7 +34,7 @@ class Format:
     what k must be. group: values that share a scale, 0 where the problem
     says. scales: the elements that scales may
     have, the usual first; none where blocks hold everything. zeros: the elements of zero points, likewise. unit: bytes
-    of the accesses that kernels make where rows begin at multiples of it. encode(x, desc): see `block_quantize`.
+    of the accesses that kernels make where rows begin at multiples of it. lattice: whose points codes name.
     """
 
     cpp: str
@@ -46,6 +47,7 @@ class Format:
     scales: tuple[ElementKind, ...] = ()
     zeros: tuple[ElementKind, ...] = ()
     unit: int = 16
+    lattice: Lattice | None = None
 
 
 def stream(codes: Any, bits: int, k: int) -> Any:

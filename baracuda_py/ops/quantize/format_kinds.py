@@ -6,6 +6,7 @@ from ...core.kinds import TableKind
 from . import codebook_formats as codebook
 from . import float_formats as floats
 from . import gguf_formats as gguf
+from . import gguf_lattice_formats as lattice
 from . import integer_formats as integer
 from .format import Format
 
@@ -43,5 +44,15 @@ class FormatKind(TableKind):
     Q8_K = "q8_k", gguf.Q8_K
     IQ4_NL = "iq4_nl", gguf.IQ4_NL
     IQ4_XS = "iq4_xs", gguf.IQ4_XS
+    GGUF_MXFP4 = "gguf_mxfp4", gguf.MXFP4
+    TQ1_0 = "tq1_0", lattice.TQ1_0
+    TQ2_0 = "tq2_0", lattice.TQ2_0
+    IQ1_S = "iq1_s", lattice.IQ1_S
+    IQ1_M = "iq1_m", lattice.IQ1_M
+    IQ2_XXS = "iq2_xxs", lattice.IQ2_XXS
+    IQ2_XS = "iq2_xs", lattice.IQ2_XS
+    IQ2_S = "iq2_s", lattice.IQ2_S
+    IQ3_XXS = "iq3_xxs", lattice.IQ3_XXS
+    IQ3_S = "iq3_s", lattice.IQ3_S
 
     row: Format

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .format import Format
+from .gguf_lattices import Lattice
 
 IQ4_VALUES = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
 Block = Any
@@ -138,27 +139,43 @@ def _iq4_xs(b: Block) -> Any:
     return scale[..., None] * IQ4_VALUES[_halves(b[..., 8:].reshape(*b.shape[:-1], 8, 16))]
 
 
-def _format(cpp: str, read: Callable[[Block], Any], nbytes: int, unit: int, block: int = 32) -> Format:
+E2M1_TWICE = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.float32)
+
+
+def _mxfp4(b: Block) -> Any:
+    """A byte is the exponent of half the scale; the codes lie as those of Q4_0."""
+    code = b[..., :1].astype(np.uint32)
+    half = np.where(code < 2, np.uint32(1 << 21) << code, (code - np.uint32(1)) << np.uint32(23)).view(np.float32)
+    return half * E2M1_TWICE[_halves(b[..., 1:])]
+
+
+def block_format(
+    cpp: str, read: Callable[[Block], Any], nbytes: int, unit: int, block: int = 32, *, header: str | None = None,
+    lattice: Lattice | None = None,
+) -> Format:  # fmt: skip
     def values(codes: Any, k: int) -> Any:
         return read(codes.reshape(*codes.shape[:-1], k // block, nbytes)).reshape(*codes.shape[:-1], k)
 
-    header = "gguf_simple" if block == 32 else "gguf_super"
+    if header is None:
+        header = "gguf_lattice" if lattice is not None else "gguf_simple" if block == 32 else "gguf_super"
     return Format(
-        cpp, header, values, lambda k: k // block * nbytes, nbytes * 8 / block, multiple=block, group=block, unit=unit
-    )
+        cpp, header, values, lambda k: k // block * nbytes, nbytes * 8 / block, multiple=block, group=block, unit=unit,
+        lattice=lattice,
+    )  # fmt: skip
 
 
-Q4_0 = _format("Q4_0", _q4_0, 18, 2)
-Q4_1 = _format("Q4_1", _q4_1, 20, 4)
-Q5_0 = _format("Q5_0", _q5_0, 22, 2)
-Q5_1 = _format("Q5_1", _q5_1, 24, 4)
-Q8_0 = _format("Q8_0", _q8_0, 34, 2)
-Q8_1 = _format("Q8_1", _q8_1, 36, 4)
-IQ4_NL = _format("IQ4_NL", _iq4_nl, 18, 2)
-Q2_K = _format("Q2_K", _q2_k, 84, 4, 256)
-Q3_K = _format("Q3_K", _q3_k, 110, 2, 256)
-Q4_K = _format("Q4_K", _q4_k, 144, 16, 256)
-Q5_K = _format("Q5_K", _q5_k, 176, 16, 256)
-Q6_K = _format("Q6_K", _q6_k, 210, 2, 256)
-Q8_K = _format("Q8_K", _q8_k, 292, 4, 256)
-IQ4_XS = _format("IQ4_XS", _iq4_xs, 136, 8, 256)
+Q4_0 = block_format("Q4_0", _q4_0, 18, 2)
+Q4_1 = block_format("Q4_1", _q4_1, 20, 4)
+Q5_0 = block_format("Q5_0", _q5_0, 22, 2)
+Q5_1 = block_format("Q5_1", _q5_1, 24, 4)
+Q8_0 = block_format("Q8_0", _q8_0, 34, 2)
+Q8_1 = block_format("Q8_1", _q8_1, 36, 4)
+IQ4_NL = block_format("IQ4_NL", _iq4_nl, 18, 2)
+Q2_K = block_format("Q2_K", _q2_k, 84, 4, 256)
+Q3_K = block_format("Q3_K", _q3_k, 110, 2, 256)
+Q4_K = block_format("Q4_K", _q4_k, 144, 16, 256)
+Q5_K = block_format("Q5_K", _q5_k, 176, 16, 256)
+Q6_K = block_format("Q6_K", _q6_k, 210, 2, 256)
+Q8_K = block_format("Q8_K", _q8_k, 292, 4, 256)
+IQ4_XS = block_format("IQ4_XS", _iq4_xs, 136, 8, 256)
+MXFP4 = block_format("GgufMxfp4", _mxfp4, 17, 1, header="gguf_ternary")

@@ -91,12 +91,15 @@ def random_scales(rng: np.random.Generator, desc: Any, shape: Shape) -> Any:
 
 
 def random_bytes(rng: np.random.Generator, desc: Any, shape: Shape) -> Any:
-    """Test data: any codes. Of the scale of Q8_K, a float32 where other blocks have float16, exponents near 0: sums of
-    products of the largest floats are infinite in one order and finite in another."""
+    """Test data: any codes. Of the scales of Q8_K and MXFP4, which go as far as float32 where other blocks have
+    float16, exponents near 0: sums of products of the largest floats are infinite in one order, finite in another."""
     codes = rng.integers(0, 256, shape)
     if getattr(desc, "kind", None) is FormatKind.Q8_K:
         highest = codes[..., 3::292]  # the byte of the sign and the upper seven bits of the exponent, little-endian
         highest[...] = highest & 0x80 | 0x30 + highest % 0x20
+    elif getattr(desc, "kind", None) is FormatKind.GGUF_MXFP4:
+        exponents = codes[..., ::17]
+        exponents[...] = 0x70 + exponents % 0x20
     return codes
 
 
@@ -181,8 +184,10 @@ def rows_of(view: View, name: str) -> View | str:
 
 
 def format_header(element: Any, kind: FormatKind) -> str:
-    """The prelude of a unit: the struct of its format."""
-    return f'#include "quantize/formats/{kind.row.header}.cuh"'
+    """The prelude of a unit: the struct of its format, and the points of its lattice."""
+    lattice = kind.row.lattice
+    points = "" if lattice is None else f"namespace baracuda {{ {lattice.cpp} }}\n"
+    return f'{points}#include "quantize/formats/{kind.row.header}.cuh"'
 
 
 def kind_of(value: Any) -> FormatKind:

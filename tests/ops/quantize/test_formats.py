@@ -28,6 +28,16 @@ GGUF = {
     "q6_k": 0x5DA763A1,
     "iq4_nl": 0xB803FDEB,
     "iq4_xs": 0x838920B2,
+    "gguf_mxfp4": 0x3179DC35,
+    "tq1_0": 0xF369B07B,
+    "tq2_0": 0x01DE1A2E,
+    "iq1_s": 0x8377106C,
+    "iq1_m": 0x8C984D23,
+    "iq2_xxs": 0xB4FB9C04,
+    "iq2_xs": 0xFBCCA552,
+    "iq2_s": 0x04C2B9D1,
+    "iq3_xxs": 0xCE61FD83,
+    "iq3_s": 0xF03A10BC,
 }
 
 
