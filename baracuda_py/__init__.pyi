@@ -5362,6 +5362,10 @@ def int_gemm(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | 
     """y = alpha · scale_a · scale_b · Σ (a - zero_a) (b - zero_b) + bias of int8 and uint8 (torch._int_mm)."""
 def int_mm(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a @ b of int8 or uint8 in int32, modulo 2³² (torch._int_mm): a [*, m, k], b [*, k, n], whose batches broadcast."""
+def llm_int8_linear(x: Array, weight: Array, scale: Array, bias: Array | None = None, *, threshold: float = 6.0, max_outliers: int = 128, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x @ (scale · weight)ᵀ + bias of int8 weights [out, in], columns of x with outliers in 16 bits (LLM.int8)."""
+def llm_int8_linear_backward(dy: Array, x: Array, weight: Array, scale: Array, bias: Array | None = None, *, threshold: float = 6.0, max_outliers: int = 128, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of `llm_int8_linear`, straight through the quantisation: dy @ (scale · weight), outliers or not."""
 def matmul_int4(a: Array, packed: Array, scales: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a @ W in float32 of float16 a [m, k] and int4 weights [k, n] by KAIO's packing (its matmul_int4), any m and n."""
 def matmul_int8(a: Array, b: Array, scale: Scalar = 1.0, *, out_element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

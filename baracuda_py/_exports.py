@@ -2402,6 +2402,8 @@ _BY_FAMILY = {
     "int_bmm": "ops.quant_gemm.products",
     "int_gemm": "ops.quant_gemm.int_gemm",
     "int_mm": "ops.quant_gemm.products",
+    "llm_int8_linear": "ops.quant_gemm.llm_int8",
+    "llm_int8_linear_backward": "ops.quant_gemm.llm_int8",
     "matmul_int4": "ops.quant_gemm.weight_only",
     "matmul_int8": "ops.quant_gemm.products",
     "matmul_integer": "ops.quant_gemm.products",
