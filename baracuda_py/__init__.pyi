@@ -5443,6 +5443,10 @@ def int_gemm(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | 
     """y = alpha · scale_a · scale_b · Σ (a - zero_a) (b - zero_b) + bias of int8 and uint8 (torch._int_mm)."""
 def int_mm(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a @ b of int8 or uint8 in int32, modulo 2³² (torch._int_mm): a [*, m, k], b [*, k, n], whose batches broadcast."""
+def llm_int8_linear(x: Array, weight: Array, scale: Array, bias: Array | None = None, *, threshold: float = 6.0, max_outliers: int = 128, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x @ (scale · weight)ᵀ + bias of int8 weights [out, in], columns of x with outliers in 16 bits (LLM.int8)."""
+def llm_int8_linear_backward(dy: Array, x: Array, weight: Array, scale: Array, bias: Array | None = None, *, threshold: float = 6.0, max_outliers: int = 128, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of `llm_int8_linear`, straight through the quantisation: dy @ (scale · weight), outliers or not."""
 def matmul_int4(a: Array, packed: Array, scales: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a @ W in float32 of float16 a [m, k] and int4 weights [k, n] by KAIO's packing (its matmul_int4), any m and n."""
 def matmul_int8(a: Array, b: Array, scale: Scalar = 1.0, *, out_element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -5477,6 +5481,8 @@ def quantized_linear_backward(dy: Array, x: Array, weight: Array, scale: Array, 
     """dx of `quantized_linear`, straight through the quantisation: dy @ (scale · weight) / smooth (QLoRA's way)."""
 def quantized_matmul(x: Array, codes: Array, scales: Array | None = None, zeros: Array | None = None, bias: Array | None = None, *, kind: FormatKind | str, index: Array | None = None, scale: Scalar = 1.0, out_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x @ Wᵀ + bias by weights [n, k] stored in any format of `FormatKind`: x [*, k], the result [*, n]."""
+def repack_marlin24(qweight: Array, meta: Array, scales: Array, *, bits: int = 4) -> tuple[Any, Any]:
+    """(codes, scales) of kind int{bits} of a 2:4 sparse layer as Marlin stores it (gptq_marlin_24; bits 4 or 8)."""
 def scaled_dot(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, *, dimension_numbers: Any = None, out_element: Any = 'bfloat16', element: DType | None = None, scale_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(a · scale_a) @ (b · scale_b): `dot_general` of operands in few bits with their scales (jax.lax.scaled_dot)."""
 def scaled_dot_general(a: Array, b: Array, dimension_numbers: Any, out_element: DType = 'float32', configs: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -5666,6 +5672,8 @@ def pack_codes(codes: Array, bits: int) -> Any:
     """uint8 codes [*, k] below 2^bits as bytes [*, k · bits / 8]: a stream of bits, the lowest of a byte first."""
 def pack_gptq(codes: Array, scales: Array, zeros: Array, *, bits: int = 4, zero_offset: int = 1) -> tuple[Any, Any, Any]:
     """(qweight, scales, qzeros) as GPTQ stores them, of a matrix of kind uint{bits}: the inverse of `repack_gptq`."""
+def pack_marlin(codes: Array, scales: Array, zeros: Array | None = None, index: Array | None = None, *, bits: int = 4) -> tuple[Any, Any, Any, Any, Any]:
+    """(qweight, scales, qzeros, g_idx, sort_indices) as Marlin stores them: the inverse of `repack_marlin`."""
 def quantize(x: Array, scale: Any, zero_points: Array | None = None, *, to_element: DType = 'int8', block_shape: int | Sequence[int] | None = None, scale_element: DType | None = None, stochastic: bool = False, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """clamp(round(x / scale) + zero point) in integers, x / scale as float8 or float4 (ONNX QuantizeLinear)."""
 def quantize_backward(dy: Array, x: Array, scale: Any, zero_points: Array | None = None, *, to_element: DType = 'int8', block_shape: int | Sequence[int] | None = None, scale_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -5686,6 +5694,8 @@ def repack_awq(qweight: Array, scales: Array, qzeros: Array) -> tuple[Any, Any, 
     """(codes, scales, zeros) of kind uint4 of a layer as AWQ stores it."""
 def repack_gptq(qweight: Array, scales: Array, qzeros: Array | None = None, g_idx: Array | None = None, *, bits: int = 4, zero_offset: int = 1) -> tuple[Any, Any, Any, Any]:
     """(codes, scales, zeros, index) of kind uint{bits} of a layer as GPTQ stores it (AutoGPTQ; bits 2, 3, 4 or 8)."""
+def repack_marlin(qweight: Array, scales: Array, qzeros: Array | None = None, g_idx: Array | None = None, sort_indices: Array | None = None, *, bits: int = 4) -> tuple[Any, Any, Any, Any]:
+    """(codes, scales, zeros, index) of kind uint{bits} of a layer as Marlin stores it (bits 4 or 8)."""
 def smooth_quant_scales(x: Array, weight: Array, alpha: float = 0.5, *, stream: Any = None) -> Any:
     """SmoothQuant's factors of columns, s = max |x|^alpha / max |weight|^(1 - alpha), [in] in float32."""
 def swizzle_scales(x: A, *, batch_shape: int | Sequence[int] = ..., rows: int = ..., columns: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:

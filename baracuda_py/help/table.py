@@ -157,6 +157,10 @@ y = bc.scaled_mm(a, w.T, scale, scale, element="float8_e4m3fn")  # NumPy and CuP
 y = bc.quantized_linear(x, w, np.full(3, 0.01, np.float32))""",
     "quantized_linear_backward": f"""{_BYTES}x = rng.standard_normal((2, 4), dtype=np.float32)
 dx = bc.quantized_linear_backward(np.ones((2, 3), np.float32), x, w, np.full(3, 0.01, np.float32))""",
+    "llm_int8_linear": f"""{_BYTES}x = 4 * rng.standard_normal((2, 4), dtype=np.float32)
+y = bc.llm_int8_linear(x, w, np.full(3, 0.01, np.float32))""",
+    "llm_int8_linear_backward": f"""{_BYTES}x = rng.standard_normal((2, 4), dtype=np.float32)
+dx = bc.llm_int8_linear_backward(np.ones((2, 3), np.float32), x, w, np.full(3, 0.01, np.float32))""",
     "smooth_quant_linear": f"""{_BYTES}act_scale = np.array(0.02, np.float32)
 y = bc.smooth_quant_linear(a, w, act_scale, np.full(3, 0.01, np.float32))""",
     "matmul_int8": f"{_BYTES}y = bc.matmul_int8(a, w.T, 0.01)",

@@ -1175,6 +1175,8 @@ from baracuda_py import int4_matmul as int4_matmul
 from baracuda_py import int_bmm as int_bmm
 from baracuda_py import int_gemm as int_gemm
 from baracuda_py import int_mm as int_mm
+from baracuda_py import llm_int8_linear as llm_int8_linear
+from baracuda_py import llm_int8_linear_backward as llm_int8_linear_backward
 from baracuda_py import matmul_int4 as matmul_int4
 from baracuda_py import matmul_int8 as matmul_int8
 from baracuda_py import matmul_integer as matmul_integer

@@ -24,6 +24,10 @@ def _codes(*shape: int, below: int = 256) -> np.ndarray:
     return np.random.default_rng(4).integers(0, below, shape, dtype=np.uint8)
 
 
+def _words(*shape: int) -> np.ndarray:
+    return _codes(*shape[:-1], 4 * shape[-1]).view(np.int32)
+
+
 def _made_by(*arrays: Any, **facts: Any) -> Callable[[Any], Any]:
     """What calls the function that a call makes: a formula's function on arrays."""
     return lambda made: made(*arrays, **facts)
@@ -43,6 +47,7 @@ def _both(*given: Any, **facts: Any) -> Callable[[], list[Call]]:
     return lambda: [(list(given), facts), (list(given), {**facts, "like": _x(2)})]
 
 
+_TURNED = np.arange(32, dtype=np.int32)[::-1].copy()
 _X, _CUBE, _ROW = _x(4, 6), _x(2, 3, 4), _x(5)
 _NUMBERS = np.arange(4, dtype=np.float32)
 
@@ -188,9 +193,18 @@ _OF_PACKING: dict[str, Callable[[], list[Call]]] = {
     "nest_scales": lambda: [([np.abs(_x(4, 300)), bc.dynamic_map()], {})],
     "nested_scales": lambda: [([_codes(300), bc.dynamic_map(), np.abs(_x(2)), 0.5], {})],
     **dict.fromkeys(("pack_awq", "pack_gptq"), _of(_codes(16, 64, below=16), _x(16, 2), _codes(16, 2, below=16))),
+    "pack_marlin": lambda: [
+        ([_codes(64, 32), _x(64, 2)], {}),
+        ([_codes(64, 32), _x(64, 2), _codes(64, 2), np.arange(32, dtype=np.int32) % 2], {"bits": 8}),
+    ],
     "pack_codes": lambda: [([_codes(3, 16, below=2**bits), bits], {}) for bits in (1, 3, 4)],
     "repack_awq": lambda: [(_packed("pack_awq"), {})],
     "repack_gptq": lambda: [(_packed("pack_gptq"), {})],
+    "repack_marlin": lambda: [
+        ([_words(1, 128), _x(1, 64)], {}),
+        ([_words(2, 256), _x(2, 64), _words(2, 16), np.arange(32, dtype=np.int32) // 16, _TURNED], {"bits": 8}),
+    ],
+    "repack_marlin24": lambda: [([_words(2, 128), _words(2, 64).view(np.int16), _x(2, 64)], {})],
     "smooth_quant_scales": _of(_X, _x(5, 6, seed=1), 0.4),
     "unpack_codes": lambda: [([_codes(3, 6), bits], {}) for bits in (1, 3, 4)],
 }

@@ -318,6 +318,8 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "qkv_project_int8": lambda: ([made(2, 16, dtype=np.float16), *[_codes(16, 3).view(np.int8)] * 3], {}),
     "quantized_linear": lambda: (_quantized_layer(), {}),
     "quantized_linear_backward": lambda: ([made(3, 5, seed=2), *_quantized_layer()], {}),
+    "llm_int8_linear": lambda: (_quantized_layer(), {"threshold": 1.0, "max_outliers": 2}),
+    "llm_int8_linear_backward": lambda: ([made(3, 5, seed=2), *_quantized_layer()], {}),
     "smooth_quant_linear": lambda: (
         [_bytes()[0], _bytes()[1].T, np.array(0.5, np.float32), made(5, seed=1), made(5)], {}
     ),

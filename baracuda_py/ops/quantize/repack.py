@@ -28,7 +28,7 @@ _AWQ = (0, 2, 4, 6, 1, 3, 5, 7)
 _PACKED, _GPTQ = (1, 2, 3, 4, 6, 8), (2, 3, 4, 8)  # bits of codes that `pack_codes` takes, and that GPTQ stores
 
 
-def _bits(bits: Any, known: tuple[int, ...]) -> int:
+def bits_of(bits: Any, known: tuple[int, ...]) -> int:
     found = whole("bits", bits, 1, 8)
     if found not in known:
         raise InvalidProblemError(f"bits must be {', '.join(map(str, known[:-1]))} or {known[-1]}, got {found}")
@@ -58,7 +58,7 @@ def pack_codes(codes: Array, bits: int) -> Any:
     k · bits must be whole bytes. Of 4 bits two codes are a byte, the first in its lower half; so lie the codes of the
     formats of whole numbers. Higher bits are cut off.
     """
-    bits, shape = _bits(bits, _PACKED), shape_in(codes, "codes", ElementKind.U8)
+    bits, shape = bits_of(bits, _PACKED), shape_in(codes, "codes", ElementKind.U8)
     if not shape or shape[-1] * bits % 8:
         raise InvalidProblemError(f"codes must have whole bytes along the last axis at {bits} bits, got shape {shape}")
     if bits == 8 or 0 in shape:
@@ -71,7 +71,7 @@ def pack_codes(codes: Array, bits: int) -> Any:
 @exported
 def unpack_codes(packed: Array, bits: int) -> Any:
     """The codes of `pack_codes`: uint8 bytes [*, n] as codes [*, n · 8 / bits], each below 2^bits."""
-    bits, shape = _bits(bits, _PACKED), shape_in(packed, "packed", ElementKind.U8)
+    bits, shape = bits_of(bits, _PACKED), shape_in(packed, "packed", ElementKind.U8)
     if not shape or shape[-1] * 8 % bits:
         raise InvalidProblemError(f"packed must have whole codes of {bits} bits along the last axis, got shape {shape}")
     count = shape[-1] * 8 // bits
@@ -82,19 +82,19 @@ def unpack_codes(packed: Array, bits: int) -> Any:
     return reshape(packbits(whole_bytes, axis=-1, bitorder="little"), (*shape[:-1], count))
 
 
-def _bytes_of(words: Any) -> Any:
+def bytes_of(words: Any) -> Any:
     """int32 [rows, n] as uint8 [rows, 4 n], the lowest byte of a word first."""
     shape = shape_of(words, "words")
     return reshape(bitcast_convert_type(contiguous(words), ElementKind.U8), (shape[0], 4 * shape[1]))
 
 
-def _words_of(codes: Any) -> Any:
+def words_of(codes: Any) -> Any:
     """uint8 [rows, 4 n] as int32 [rows, n]."""
     shape = shape_of(codes, "codes")
     return bitcast_convert_type(contiguous(reshape(codes, (shape[0], shape[1] // 4, 4))), ElementKind.I32)
 
 
-def _turned(x: Any) -> Any:
+def turned_over(x: Any) -> Any:
     return contiguous(swapaxes(x, 0, 1))
 
 
@@ -110,7 +110,7 @@ def repack_gptq(
     int32 [k], the group of each input where they were sorted by activation order (act-order), or where the last group
     is shorter; it is given on as index, and scales and zeros get groups that no input is in until groups divide k.
     """
-    bits = _bits(bits, _GPTQ)
+    bits = bits_of(bits, _GPTQ)
     rows, n = shape_in(qweight, "qweight", ElementKind.I32, rank=2)
     groups, columns = shape_in(scales, "scales", ElementKind.F16, ElementKind.BF16, ElementKind.F32, rank=2)
     if columns != n:
@@ -133,10 +133,10 @@ def repack_gptq(
             raise InvalidProblemError(
                 f"qzeros must have shape {(groups, n * bits // 32)}, got {shape_of(qzeros, 'qzeros')}"
             )
-        zeros = add(unpack_codes(_bytes_of(qzeros), bits), whole("zero_offset", zero_offset, 0, 1))
+        zeros = add(unpack_codes(bytes_of(qzeros), bits), whole("zero_offset", zero_offset, 0, 1))
     if spare:
         scales, zeros = (pad(x, [(0, spare), (0, 0)]) for x in (scales, zeros))
-    return _bytes_of(_turned(qweight)), _turned(scales), _turned(zeros), index
+    return bytes_of(turned_over(qweight)), turned_over(scales), turned_over(zeros), index
 
 
 @exported
@@ -147,15 +147,15 @@ def pack_gptq(
 
     codes: uint8 [n, k · bits / 8]; scales [n, groups]; zeros uint8 [n, groups], at least `zero_offset`.
     """
-    bits = _bits(bits, _GPTQ)
+    bits = bits_of(bits, _GPTQ)
     n, nbytes = shape_in(codes, "codes", ElementKind.U8, rank=2)
     own = shape_in(zeros, "zeros", ElementKind.U8, rank=2)
     if nbytes % 4 or n * bits % 32:
         raise InvalidProblemError(f"codes must be whole words along k and n, got shape {(n, nbytes)} of {bits} bits")
     if own != tuple(shape_of(scales, "scales")) or own[0] != n:
         raise InvalidProblemError(f"zeros must have the shape of scales, [{n}, groups], got {own}")
-    held = subtract(_turned(zeros), whole("zero_offset", zero_offset, 0, 1))
-    return _turned(_words_of(codes)), _turned(scales), _words_of(pack_codes(held, bits))
+    held = subtract(turned_over(zeros), whole("zero_offset", zero_offset, 0, 1))
+    return turned_over(words_of(codes)), turned_over(scales), words_of(pack_codes(held, bits))
 
 
 @exported
@@ -174,7 +174,11 @@ def repack_awq(qweight: Array, scales: Array, qzeros: Array) -> tuple[Any, Any, 
     if k % 8 or (k and not groups) or (groups and k % groups):
         raise InvalidProblemError(f"k = {k} must be a multiple of 8 and of the groups of scales, got {groups}")
     places = tuple(_AWQ.index(column) for column in range(8))
-    return pack_codes(_turned(_in_order(qweight, places)), 4), _turned(scales), _turned(_in_order(qzeros, places))
+    return (
+        pack_codes(turned_over(_in_order(qweight, places)), 4),
+        turned_over(scales),
+        turned_over(_in_order(qzeros, places)),
+    )
 
 
 @exported
@@ -188,15 +192,15 @@ def pack_awq(codes: Array, scales: Array, zeros: Array) -> tuple[Any, Any, Any]:
         raise InvalidProblemError(f"zeros must have the shape of scales, [{n}, groups], got {own}")
 
     def words(x: Any) -> Any:
-        turned = _turned(x)
-        return _words_of(pack_codes(_by_eights(turned, _AWQ), 4))
+        turned = turned_over(x)
+        return words_of(pack_codes(_by_eights(turned, _AWQ), 4))
 
-    return words(unpack_codes(codes, 4)), _turned(scales), words(zeros)
+    return words(unpack_codes(codes, 4)), turned_over(scales), words(zeros)
 
 
 def _in_order(words: Any, places: tuple[int, ...]) -> Any:
     """The 4-bit codes of int32 words [rows, n] as uint8 [rows, 8 n], with those of a word in another order."""
-    return _by_eights(unpack_codes(_bytes_of(words), 4), places)
+    return _by_eights(unpack_codes(bytes_of(words), 4), places)
 
 
 def _by_eights(codes: Any, places: tuple[int, ...]) -> Any:
