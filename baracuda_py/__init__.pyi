@@ -6534,6 +6534,8 @@ class SegmentSoftmaxDescriptor(_SegmentSoftmaxDescriptor):
 class Segmented(_Segmented):
     """Tokens in num_segments segments; `by` says what the index has."""
     def __init__(self, *, num_segments: SupportsIndex, by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids') -> None: ...
+def block_bucketize_sparse_features(lengths: Array, indices: Array, block_sizes: Array, my_size: int, weights: Array | None = None, *, bucketize_pos: bool = False, sequence: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, ...]:
+    """(lengths, indices, weights, pos, unbucketize_permute) of bags dealt to my_size ranks (fbgemm's)."""
 def dense_to_jagged(dense: Array, offsets: Array, total: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """values[offsets[b] + l, ...] = dense[b, l, ...] (fbgemm's), 0 where l is behind the end of dense."""
 def gather_scatter_backward(dy: Array, x: Array, src: Array, index: Array | None = None, weight: Array | None = None, arg: Array | None = None, count: Array | None = None, *, num_segments: int = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', kind: GatherScatterKind | str = ..., rows: int = ..., tokens: int = ..., row_shape: int | Sequence[int] = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, return_dx: bool = True, return_dweight: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -6555,6 +6557,10 @@ def gather_scatter_min(x: Array, src: Array, index: Array | None = None, weight:
     """y[s, …] = weight[t] x[src[t], …] combined over the tokens t of segment s: sum, mean, max or min (NaN wins)."""
 def gather_scatter_sum(x: A, src: Array, index: Array | None = None, weight: Array | None = None, *, num_segments: int = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', rows: int = ..., tokens: int = ..., row_shape: int | Sequence[int] = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, empty: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """y[s, …] = weight[t] x[src[t], …] combined over the tokens t of segment s: sum, mean, max or min (NaN wins)."""
+def jagged_dense_bmm(values: Array, offsets: Array, dense: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[r] = values[r] @ dense[b] for the rows r of item b, offsets[b] to offsets[b + 1] - 1 (fbgemm's)."""
+def jagged_jagged_bmm(x_values: Array, y_values: Array, offsets: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """z[b] = Σ over the rows r of item b of x_values[r]ᵀ y_values[r], [batch, d, n] (fbgemm's)."""
 def jagged_to_padded_dense(values: Array, offsets: Array, max_length: int, padding_value: float = 0.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[b, l, ...] = values[offsets[b] + l, ...], and padding_value behind the end of row b (fbgemm's)."""
 def moe_permute(x: Array, experts: Array, *, num_experts: int, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array]:
@@ -6566,6 +6572,10 @@ def neighbor_sample(indptr: A, indices: Array, seeds: Array, *, offsets: int = .
 @overload
 def neighbor_sample(indptr: Array, indices: Array, seeds: Array, *, offsets: int = ..., edges: int = ..., seeds_count: int = ..., k: int = ..., replace: bool = False, seed: Scalar = None, offset: Scalar = 0, return_edge_ids: bool = False, return_counts: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """k neighbours of each seed of a graph by offsets (torch_sparse.sample_adj, pyg-lib's and GraphSAGE's hop)."""
+def permute_1d_sparse_data(permute: Array, lengths: Array, values: Array, weights: Array | None = None, *, total: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, ...]:
+    """(lengths, values, weights) with the bags of feature permute[t] as those of feature t (fbgemm's)."""
+def permute_2d_sparse_data(permute: Array, lengths: Array, values: Array, weights: Array | None = None, *, total: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, ...]:
+    """(lengths, values, weights) with the bags of feature permute[t] as those of feature t (fbgemm's)."""
 @overload
 def random_walk(indptr: A, indices: Array, starts: Array, *, offsets: int = ..., edges: int = ..., walks: int = ..., length: int = ..., p: Scalar = 1.0, q: Scalar = 1.0, seed: Scalar = None, offset: Scalar = 0, return_edge_ids: Literal[False] = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A: ...
 @overload

@@ -237,6 +237,17 @@ dx1, dx2 = bc.pairwise_distance_backward(np.ones_like(y), x1, x2, y)""",
     "polar": f"{_ROWS}z = bc.polar(np.abs(x1), x2)",
     "dense_to_jagged": f"""{_RNG}dense = rng.standard_normal((2, 3, 4), dtype=np.float32)
 values = bc.dense_to_jagged(dense, np.array([0, 2, 5]), 5)""",
+    "jagged_dense_bmm": f"""{_RNG}values = rng.standard_normal((5, 3), dtype=np.float32)
+dense = rng.standard_normal((2, 3, 4), dtype=np.float32)
+y = bc.jagged_dense_bmm(values, np.array([0, 2, 5]), dense)""",
+    "jagged_jagged_bmm": f"""{_RNG}x_values = rng.standard_normal((5, 3), dtype=np.float32)
+y_values = rng.standard_normal((5, 4), dtype=np.float32)
+z = bc.jagged_jagged_bmm(x_values, y_values, np.array([0, 2, 5]))""",
+    "permute_2d_sparse_data": """lengths, ids = np.array([[2, 0], [1, 2]]), np.array([7, 8, 3, 1, 4])
+lengths, ids = bc.permute_2d_sparse_data(np.array([1, 0]), lengths, ids)""",
+    "block_bucketize_sparse_features": """lengths, ids = np.array([2, 0, 1, 2]), np.array([7, 8, 3, 1, 4])
+sizes = np.array([5, 3])
+found, own, back = bc.block_bucketize_sparse_features(lengths, ids, sizes, 2, sequence=True)""",
     "jagged_to_padded_dense": f"""{_RNG}values = rng.standard_normal((5, 4), dtype=np.float32)
 y = bc.jagged_to_padded_dense(values, np.array([0, 2, 5]), 3)""",
     "moe_permute": f"""{_X}experts = np.array([[1, 0], [0, 2], [2, 1]])

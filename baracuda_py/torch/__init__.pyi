@@ -1562,16 +1562,21 @@ from baracuda_py import trapezoid_backward as trapezoid_backward
 from baracuda_py import trapz as trapz
 from baracuda_py import unwrap as unwrap
 # ops.segment
+from baracuda_py import block_bucketize_sparse_features as block_bucketize_sparse_features
 from baracuda_py import dense_to_jagged as dense_to_jagged
 from baracuda_py import gather_scatter_backward as gather_scatter_backward
 from baracuda_py import gather_scatter_max as gather_scatter_max
 from baracuda_py import gather_scatter_mean as gather_scatter_mean
 from baracuda_py import gather_scatter_min as gather_scatter_min
 from baracuda_py import gather_scatter_sum as gather_scatter_sum
+from baracuda_py import jagged_dense_bmm as jagged_dense_bmm
+from baracuda_py import jagged_jagged_bmm as jagged_jagged_bmm
 from baracuda_py import jagged_to_padded_dense as jagged_to_padded_dense
 from baracuda_py import moe_permute as moe_permute
 from baracuda_py import moe_unpermute as moe_unpermute
 from baracuda_py import neighbor_sample as neighbor_sample
+from baracuda_py import permute_1d_sparse_data as permute_1d_sparse_data
+from baracuda_py import permute_2d_sparse_data as permute_2d_sparse_data
 from baracuda_py import random_walk as random_walk
 from baracuda_py import segment_ids as segment_ids
 from baracuda_py import segment_log_softmax as segment_log_softmax
