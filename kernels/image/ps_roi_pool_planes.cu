@@ -27,16 +27,11 @@ template <class T, int N> BARACUDA_D void ps_roi_pool_planes(const PsRoiPoolPlan
       Vec<A, N> sum;
 #pragma unroll
       for (int k = 0; k < N; ++k) sum[k] = A(0);
-#pragma unroll 1
-      for (int row = 0; row < bin.rows; ++row) {
-        const V* const line = planes + bin.corner + row * width;
-#pragma unroll 2
-        for (int column = 0; column < bin.columns; ++column) {
-          const Vec<A, N> part = to_acc(line[column]);
+      each_place(bin.corner, bin.rows, bin.columns, width, [&](int place) {
+        const Vec<A, N> part = to_acc(planes[place]);
 #pragma unroll
-          for (int k = 0; k < N; ++k) sum[k] += part[k];
-        }
-      }
+        for (int k = 0; k < N; ++k) sum[k] += part[k];
+      });
       const A area = static_cast<A>(max(bin.rows * bin.columns, 1));
       T* y = static_cast<T*>(p.y) + bin.region * p.y_steps[0] + own.channel * p.y_steps[1] + own.bin[0] * p.y_steps[2] +
              own.bin[1] * p.y_steps[3];

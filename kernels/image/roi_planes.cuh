@@ -98,6 +98,15 @@ struct ListedBin {
   }
 };
 
+// see(place) for the places of a bin, row by row.
+template <class F> BARACUDA_D void each_place(int corner, int rows, int columns, int width, F see) {
+#pragma unroll 1
+  for (int row = 0; row < rows; ++row, corner += width) {
+#pragma unroll 2
+    for (int place = corner; place < corner + columns; ++place) see(place);
+  }
+}
+
 // N planes of an image, place by place, in 16 bytes: planes past the last are the last again.
 template <class T, int N, class P> BARACUDA_D void fetch_planes(const P& p, const RoiOwner& own, Vec<T, N>* planes) {
   const T* const x = static_cast<const T*>(p.x) + own.begin(p);

@@ -39,18 +39,14 @@ template <class T, int N> BARACUDA_D void roi_pool_planes(const RoiPoolPlanesPar
         best = to_acc(planes[top * width + left]);
 #pragma unroll
         for (int k = 0; k < N; ++k) at[k] = top * width + left;
-#pragma unroll 1
-        for (int row = top; row < bottom; ++row) {
-#pragma unroll 2
-          for (int place = row * width + left; place < row * width + right; ++place) {
-            const Vec<A, N> part = to_acc(planes[place]);
+        each_place(top * width + left, bottom - top, right - left, width, [&](int place) {
+          const Vec<A, N> part = to_acc(planes[place]);
 #pragma unroll
-            for (int k = 0; k < N; ++k) {
-              const bool better = !(part[k] <= best[k]) && best[k] == best[k];
-              best[k] = better ? part[k] : best[k], at[k] = better ? place : at[k];
-            }
+          for (int k = 0; k < N; ++k) {
+            const bool better = !(part[k] <= best[k]) && best[k] == best[k];
+            best[k] = better ? part[k] : best[k], at[k] = better ? place : at[k];
           }
-        }
+        });
       }
       T* y = static_cast<T*>(p.y) + roi.region * p.y_steps[0] + own.channel * p.y_steps[1] + i * p.y_steps[2] +
              j * p.y_steps[3];
