@@ -5060,6 +5060,8 @@ def router_z_loss(router_logits: Array, weight: Array | None = None, *, out: Out
     """The mean over tokens of logsumexp(router_logits)², router_logits (…, experts) (Zoph et al. 2022, ST-MoE)."""
 def selective_log_softmax(logits: Array, index: Array, *, logit_scale: float = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """log_softmax(logit_scale logits)[…, index]: the log-probability of one class a row, in float32 at least."""
+def sequence_balancing_loss(router_logits: Array, indices: Array, scoring: str = 'sigmoid', *, alpha: float = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """alpha Σ_e f_e P_e of each sequence, their mean: DeepSeek-V3's sequence-wise balance loss."""
 def sigmoid_focal_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, alpha: float | None = None, gamma: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """sigmoid_focal_loss of every element, or its mean or sum (reduction, alpha, gamma); see `PointwiseLossPlan`."""
 def sigmoid_focal_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, alpha: float | None = None, gamma: float | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -6563,8 +6565,16 @@ def jagged_jagged_bmm(x_values: Array, y_values: Array, offsets: Array, *, out: 
     """z[b] = Σ over the rows r of item b of x_values[r]ᵀ y_values[r], [batch, d, n] (fbgemm's)."""
 def jagged_to_padded_dense(values: Array, offsets: Array, max_length: int, padding_value: float = 0.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[b, l, ...] = values[offsets[b] + l, ...], and padding_value behind the end of row b (fbgemm's)."""
+def moe_align_block_size(topk_ids: Array, block_size: int, num_experts: int, expert_map: Array | None = None, pad_sorted_ids: bool = False, *, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array]:
+    """(sorted_token_ids, expert_ids, num_tokens_post_padded), int32: slots by expert, in whole blocks (vLLM's)."""
 def moe_permute(x: Array, experts: Array, *, num_experts: int, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array]:
     """(y, offsets, places): the rows of x once for each expert of theirs, in the order of experts."""
+def moe_permute_pad_with_probs(x: Array, experts: Array, probs: Array | None = None, scales: Array | None = None, *, num_experts: int, align_size: int = 16, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array, Array, Array]:
+    """(y, offsets, places, probs, scales): `moe_permute` with the rows of every expert filled up to whole tiles."""
+def moe_sort_chunks_by_index(x: Array, split_sizes: Array, sorted_index: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y: the chunks of rows of x in the order of sorted_index, one behind the other (Transformer Engine's)."""
+def moe_sort_chunks_by_index_with_probs(x: Array, probs: Array, split_sizes: Array, sorted_index: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(y, probs): `moe_sort_chunks_by_index` of rows and of their probabilities [rows, ...]; gradients of both."""
 def moe_unpermute(y: Array, places: Array, weight: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x[t, ...] = Σ weight[t, k] y[places[t, k], ...]: the experts' results of every token, weighted and added."""
 @overload

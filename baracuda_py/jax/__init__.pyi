@@ -1070,6 +1070,7 @@ from baracuda_py import rnnt_loss as rnnt_loss
 from baracuda_py import rnnt_loss_backward as rnnt_loss_backward
 from baracuda_py import router_z_loss as router_z_loss
 from baracuda_py import selective_log_softmax as selective_log_softmax
+from baracuda_py import sequence_balancing_loss as sequence_balancing_loss
 from baracuda_py import sigmoid_focal_loss as sigmoid_focal_loss
 from baracuda_py import sigmoid_focal_loss_backward as sigmoid_focal_loss_backward
 from baracuda_py import simpo_loss as simpo_loss
@@ -1497,7 +1498,11 @@ from baracuda_py import gather_scatter_sum as gather_scatter_sum
 from baracuda_py import jagged_dense_bmm as jagged_dense_bmm
 from baracuda_py import jagged_jagged_bmm as jagged_jagged_bmm
 from baracuda_py import jagged_to_padded_dense as jagged_to_padded_dense
+from baracuda_py import moe_align_block_size as moe_align_block_size
 from baracuda_py import moe_permute as moe_permute
+from baracuda_py import moe_permute_pad_with_probs as moe_permute_pad_with_probs
+from baracuda_py import moe_sort_chunks_by_index as moe_sort_chunks_by_index
+from baracuda_py import moe_sort_chunks_by_index_with_probs as moe_sort_chunks_by_index_with_probs
 from baracuda_py import moe_unpermute as moe_unpermute
 from baracuda_py import permute_1d_sparse_data as permute_1d_sparse_data
 from baracuda_py import permute_2d_sparse_data as permute_2d_sparse_data

@@ -40,6 +40,17 @@ EXPERTS: dict[str, Callable[[], Call]] = {
         {"kind": "mxfp4"},
     ),
     "fp8_linear": lambda: ([_made(4, 32).astype(np.float16), _made(3, 32, seed=1).astype(np.float16)], {}),
+    "moe_align_block_size": lambda: ([np.array([[0, 1], [2, 0], [1, 2]]), 4, 3], {}),
+    "moe_permute_pad_with_probs": lambda: (
+        [_made(3, 4), np.array([[0, 1], [2, 0], [1, 2]]), np.abs(_made(3, 2))],
+        {"num_experts": 3, "align_size": 4},
+    ),
+    "moe_sort_chunks_by_index": lambda: ([_made(6, 3), np.array([1, 3, 2]), np.array([2, 0, 1])], {}),
+    "moe_sort_chunks_by_index_with_probs": lambda: (
+        [_made(6, 3), _made(6, seed=1), np.array([1, 3, 2]), np.array([2, 0, 1])],
+        {},
+    ),
+    "sequence_balancing_loss": lambda: ([_made(2, 4, 6), np.array([[[0, 1]] * 4] * 2)], {}),
     "expert_choice": lambda: ([_made(5, 3), 2], {}),
     "sinkhorn_normalize": lambda: ([_made(3, 3)], {"iterations": 3}),
 }

@@ -13,6 +13,7 @@ from ...core.element import HALVES
 from ...core.errors import InvalidProblemError
 from ...calls.entries import entry
 from ...core.views import shape_of, with_axis
+from ...expressions.elementwise import elementwise
 from ...expressions.reduce import reduce as reduction
 from ...core.arrays import read
 from ..reduce.reduce import ReducePlan, argmax  # type: ignore[attr-defined]
@@ -24,6 +25,11 @@ from .composed_losses import places
 def _reduced(text: str, kind: str, axis: Any = None, then: str | None = None, *numbers: str) -> Any:
     defaults: dict[str, Any] = dict.fromkeys(numbers, 0.0)
     return reduction(text, kind, axis=axis, then=then, **defaults)
+
+
+@cache
+def _mapped(text: str) -> Any:
+    return elementwise(text)
 
 
 def _tokens(router_logits: Any, weight: Any) -> tuple[int, ...]:
@@ -94,3 +100,40 @@ def router_z_loss(
         return _reduced("square(z)", "mean")(z=z, out=out, **options)
     total = _reduced("float32(w)", "sum")(w=weight, **options)
     return _reduced("square(z) * (w / n)", "sum")(z=z, w=weight, n=total, out=out, **options)
+
+
+@entry(ReducePlan)
+def sequence_balancing_loss(
+    router_logits: Array, indices: Array, scoring: str = "sigmoid", *, alpha: float = 1.0, out: Any = None,
+    stream: Any = None, preference: Any = None,
+) -> Any:  # fmt: skip
+    """alpha Σ_e f_e P_e of each sequence, their mean: DeepSeek-V3's sequence-wise balance loss.
+
+    arXiv 2412.19437, (17). router_logits: (…, length, experts), of a sequence each; indices: (…, length, choices), the
+    experts that each token took, of which numbers that name none count for nothing. f_e = experts / (choices · length)
+    times how often e was chosen, P_e the mean of e's score among the scores of its token; scoring: sigmoid, as in
+    DeepSeek-V3, softmax, or none of scores that are given. The gradient is that of the scores. Six launches at most.
+    """
+    tokens, options = _tokens(router_logits, None), {"stream": stream, "preference": preference}
+    if not tokens:
+        raise InvalidProblemError("router_logits must have shape (…, length, experts), got one axis")
+    if scoring not in ("sigmoid", "softmax", "none"):
+        raise InvalidProblemError(f"scoring must be 'sigmoid', 'softmax' or 'none', got {scoring!r}")
+    experts, axis = shape_of(router_logits, "router_logits")[-1], len(tokens) - 1
+    half = read(router_logits, "router_logits").element in HALVES
+    if scoring == "softmax":
+        p = softmax(router_logits, axis=-1, dtype=ElementKind.F32 if half else None, **options)
+    else:
+        x = "float32(x)" if half else "x"
+        score = f"sigmoid({x})" if scoring == "sigmoid" else x
+        total = with_axis(_reduced(score, "sum", -1)(x=router_logits, **options), -1, "scores")
+        p = _mapped(f"{score} / t")(x=router_logits, t=total, **options)
+    i = _chosen(router_logits, indices, tokens, options)
+    share = _reduced("p", "mean", axis)(p=p, **options)
+    each = places(router_logits, experts, stream)
+    count = _reduced("float32(i == e)", "mean", (axis, axis + 1))(i=i, e=each, **options)
+    given = {"f": count, "p": share, "scale": float(alpha) * experts}
+    if not axis:
+        return _reduced("f * p", "sum", None, "sum * scale", "scale")(**given, out=out, **options)
+    losses = _reduced("f * p", "sum", -1, "sum * scale", "scale")(**given, **options)
+    return _reduced("x", "mean")(x=losses, out=out, **options)
