@@ -21,11 +21,14 @@ from ..core.errors import InvalidProblemError
 from ..expressions.elementwise import elementwise
 from ..ops.optimizer.global_norm import global_norm
 from ..ops.optimizer.orthogonalize import QUINTIC, orthogonalize
-from .transformation import GradientTransformation, State, made
-
-_FIRST = "m_ = b1 * m + (1 - b1) * g"
-_MOMENTS = f"{_FIRST}; v_ = b2 * v + (1 - b2) * g * g"
-_ADAM = "m_ / (1 - b1 ** t) / (sqrt(v_ / (1 - b2 ** t) + eps_root) + eps)"
+from .more_optim import acprop as acprop
+from .more_optim import adopt as adopt
+from .more_optim import fromage as fromage
+from .more_optim import madgrad as madgrad
+from .more_optim import optimistic_adam_v2 as optimistic_adam_v2
+from .more_optim import optimistic_gradient_descent as optimistic_gradient_descent
+from .more_optim import simplified_ademamix as simplified_ademamix
+from .transformation import AHEAD, FIRST, MOMENTS, GradientTransformation, State, adam_direction, made
 
 
 def sgd(learning_rate: Any, momentum: float | None = None, nesterov: bool = False) -> GradientTransformation:
@@ -36,21 +39,13 @@ def sgd(learning_rate: Any, momentum: float | None = None, nesterov: bool = Fals
     return made(f"m_ = beta * m + g; u = -lr * ({direction})", ("m",), learning_rate, beta=momentum)
 
 
-_AHEAD = "b1 * m_ / (1 - b1 ** (t + 1)) + (1 - b1) * g / (1 - b1 ** t)"
-
-
-def _direction(nesterov: bool) -> str:
-    """Adam's direction of moments m_ and v_."""
-    return f"({_AHEAD}) / (sqrt(v_ / (1 - b2 ** t) + eps_root) + eps)" if nesterov else _ADAM
-
-
 def adam(
     learning_rate: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, eps_root: float = 0.0, *,
     nesterov: bool = False,
 ) -> GradientTransformation:  # fmt: skip
     """optax.adam (Kingma and Ba 2015), of Nesterov's momentum optax.nadam (Dozat 2016)."""
     numbers: dict[str, Any] = {"b1": b1, "b2": b2, "eps": eps, "eps_root": eps_root}
-    return made(f"{_MOMENTS}; u = -lr * ({_direction(nesterov)})", ("m", "v"), learning_rate, **numbers)
+    return made(f"{MOMENTS}; u = -lr * ({adam_direction(nesterov)})", ("m", "v"), learning_rate, **numbers)
 
 
 def adamw(
@@ -59,7 +54,7 @@ def adamw(
 ) -> GradientTransformation:  # fmt: skip
     """optax.adamw (Loshchilov and Hutter 2019), of Nesterov's momentum optax.nadamw."""
     numbers: dict[str, Any] = {"b1": b1, "b2": b2, "eps": eps, "eps_root": eps_root, "weight_decay": weight_decay}
-    text = f"{_MOMENTS}; u = -lr * ({_direction(nesterov)} + weight_decay * p)"
+    text = f"{MOMENTS}; u = -lr * ({adam_direction(nesterov)} + weight_decay * p)"
     return made(text, ("m", "v"), learning_rate, **numbers)
 
 
@@ -83,7 +78,7 @@ def amsgrad(
 ) -> GradientTransformation:
     """optax.amsgrad (Reddi et al. 2018): the largest of second moments without their bias."""
     text = (
-        f"{_MOMENTS}; top_ = maximum(top, v_ / (1 - b2 ** t)); "
+        f"{MOMENTS}; top_ = maximum(top, v_ / (1 - b2 ** t)); "
         "u = -lr * (m_ / (1 - b1 ** t) / (sqrt(top_ + eps_root) + eps))"
     )
     return made(text, ("m", "v", "top"), learning_rate, b1=b1, b2=b2, eps=eps, eps_root=eps_root)
@@ -91,7 +86,7 @@ def amsgrad(
 
 def adamax(learning_rate: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> GradientTransformation:
     """optax.adamax (Kingma and Ba 2015)."""
-    text = f"{_FIRST}; top_ = maximum(b2 * top, abs(g) + eps); u = -lr * (m_ / (1 - b1 ** t) / top_)"
+    text = f"{FIRST}; top_ = maximum(b2 * top, abs(g) + eps); u = -lr * (m_ / (1 - b1 ** t) / top_)"
     return made(text, ("m", "top"), learning_rate, b1=b1, b2=b2, eps=eps)
 
 
@@ -99,7 +94,7 @@ def adamaxw(
     learning_rate: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, weight_decay: Any = 1e-4
 ) -> GradientTransformation:
     """optax.adamaxw."""
-    text = f"{_FIRST}; top_ = maximum(b2 * top, abs(g) + eps); u = -lr * (m_ / (1 - b1 ** t) / top_ + weight_decay * p)"
+    text = f"{FIRST}; top_ = maximum(b2 * top, abs(g) + eps); u = -lr * (m_ / (1 - b1 ** t) / top_ + weight_decay * p)"
     return made(text, ("m", "top"), learning_rate, b1=b1, b2=b2, eps=eps, weight_decay=weight_decay)
 
 
@@ -110,7 +105,7 @@ def radam(
     """optax.radam (Liu et al. 2020): Adam where its variance is known, momentum before."""
     most = 2.0 / (1.0 - b2) - 1.0
     text = (
-        f"{_MOMENTS}; m_hat = m_ / (1 - b1 ** t); rho = most - 2 * t * b2 ** t / (1 - b2 ** t); "
+        f"{MOMENTS}; m_hat = m_ / (1 - b1 ** t); rho = most - 2 * t * b2 ** t / (1 - b2 ** t); "
         "r = sqrt(maximum((rho - 4) * (rho - 2) * most / ((most - 4) * (most - 2) * rho), 0)); "
         "u = -lr * where(rho >= threshold, r * m_hat / (sqrt(v_ / (1 - b2 ** t) + eps_root) + eps), m_hat)"
     )
@@ -130,7 +125,7 @@ def adabelief(
 ) -> GradientTransformation:
     """optax.adabelief (Zhuang et al. 2020): the second moment is that of g - m."""
     text = (
-        f"{_FIRST}; v_ = b2 * v + (1 - b2) * (g - m_) * (g - m_) + eps_root; "
+        f"{FIRST}; v_ = b2 * v + (1 - b2) * (g - m_) * (g - m_) + eps_root; "
         "u = -lr * (m_ / (1 - b1 ** t) / (sqrt(v_ / (1 - b2 ** t)) + eps))"
     )
     return made(text, ("m", "v"), learning_rate, b1=b1, b2=b2, eps=eps, eps_root=eps_root)
@@ -139,7 +134,7 @@ def adabelief(
 def yogi(learning_rate: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-3) -> GradientTransformation:
     """optax.yogi (Zaheer et al. 2018)."""
     text = (
-        f"{_FIRST}; v_ = v - (1 - b2) * sign(v - g * g) * g * g; "
+        f"{FIRST}; v_ = v - (1 - b2) * sign(v - g * g) * g * g; "
         "u = -lr * (m_ / (1 - b1 ** t) / (sqrt(v_ / (1 - b2 ** t)) + eps))"
     )
     return made(text, ("m", "v"), learning_rate, 1e-6, b1=b1, b2=b2, eps=eps)
@@ -173,7 +168,7 @@ def ademamix(
 ) -> GradientTransformation:  # fmt: skip
     """optax.contrib.ademamix (Pagliardini, Ablin and Grangier 2024); b3 and alpha may be schedules."""
     text = (
-        f"{_MOMENTS}; slow_ = b3 * slow + (1 - b3) * g; "
+        f"{MOMENTS}; slow_ = b3 * slow + (1 - b3) * g; "
         "u = -lr * ((m_ / (1 - b1 ** t) + alpha * slow_) / (sqrt(v_ / (1 - b2 ** t) + eps_root) + eps)"
         " + weight_decay * p)"
     )
@@ -229,7 +224,9 @@ def lamb(
     def after(u: Any, p: Any, lr: Any) -> Any:
         return u * (-lr * _trust(p, u)).astype(u.dtype)
 
-    return made(f"{_MOMENTS}; u = {_ADAM} + weight_decay * p", ("m", "v"), learning_rate, after=after, **numbers)
+    return made(
+        f"{MOMENTS}; u = {adam_direction(False)} + weight_decay * p", ("m", "v"), learning_rate, after=after, **numbers
+    )
 
 
 def lars(
@@ -262,7 +259,7 @@ def muon(
         longer = math.sqrt(max(1.0, u.shape[1] / max(u.shape[0], 1)))
         return -lr * (longer * found + weight_decay * p)
 
-    ahead = _AHEAD.replace("b1", "beta") if nesterov else "m_ / (1 - beta ** t)"
+    ahead = AHEAD.replace("b1", "beta") if nesterov else "m_ / (1 - beta ** t)"
     matrices = made(
         f"m_ = beta * m + (1 - beta) * g; u = {ahead}", ("m",), learning_rate, after=after, beta=beta
     )  # fmt: skip

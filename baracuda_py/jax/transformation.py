@@ -26,6 +26,17 @@ class State(NamedTuple):
     trees: Mapping[str, Any]
 
 
+FIRST = "m_ = b1 * m + (1 - b1) * g"
+MOMENTS = f"{FIRST}; v_ = b2 * v + (1 - b2) * g * g"
+AHEAD = "b1 * m_ / (1 - b1 ** (t + 1)) + (1 - b1) * g / (1 - b1 ** t)"
+
+
+def adam_direction(nesterov: bool) -> str:
+    """Adam's direction of moments m_ and v_."""
+    above = f"({AHEAD})" if nesterov else "m_ / (1 - b1 ** t)"
+    return f"{above} / (sqrt(v_ / (1 - b2 ** t) + eps_root) + eps)"
+
+
 def made(
     text: str, names: tuple[str, ...], rate: Any, begun: float | Mapping[str, float] = 0.0, *,
     before: Callable[..., Mapping[str, Any]] | None = None, after: Callable[..., Any] | None = None, **numbers: Any,
@@ -73,4 +84,4 @@ def made(
     return GradientTransformation(init, update)
 
 
-__all__ = ["GradientTransformation", "State", "made"]
+__all__ = ["AHEAD", "FIRST", "MOMENTS", "GradientTransformation", "State", "adam_direction", "made"]

@@ -63,6 +63,33 @@ def test_steps_are_those_of_optax_contrib(name: str, given: dict[str, Any]) -> N
         np.testing.assert_allclose(a, b, rtol=3e-5, atol=2e-5)
 
 
+@pytest.mark.parametrize("wide", [False, True], ids=["float32", "float64"])
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("optimistic_gradient_descent", {}), ("optimistic_gradient_descent", {"alpha": 0.7, "beta": 0.4}),
+        ("optimistic_adam_v2", {"alpha": 0.8}), ("optimistic_adam_v2", {"nesterov": False, "beta": 0.5}),
+        ("fromage", {}), ("fromage", {"min_norm": 0.5}), ("acprop", {}), ("acprop", {"weight_decay": 0.1, "b2": 0.9}),
+        ("adopt", {}), ("adopt", {"nesterov": True, "b1": 0.5}), ("adopt", {"use_clipping": False, "eps": 0.1}),
+        ("simplified_ademamix", {"alpha": 2.0, "weight_decay": 0.1}),
+        ("simplified_ademamix", {"alpha": optax.linear_schedule(0.0, 5.0, 3), "eps_root": 1e-4}),
+        ("madgrad", {}), ("madgrad", {"momentum": 0.5, "weight_decay": 0.1}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_twenty_steps_are_those_of_optax(name: str, given: dict[str, Any], wide: bool) -> None:
+    theirs = optax if hasattr(optax, name) else optax.contrib
+    with jax.enable_x64(wide):
+        found = [
+            jax.tree.leaves(walked(getattr(m, name)(0.05, **given), jnp.float64 if wide else jnp.float32, 20))
+            for m in (optim, theirs)
+        ]
+    for a, b in zip(*found, strict=True):
+        assert a.dtype == b.dtype == (np.float64 if wide else np.float32)
+        least = 3e-5 if not wide else 1e-7 if name == "madgrad" else 1e-12  # optax's root of its count is float32
+        np.testing.assert_allclose(a, b, rtol=least, atol=least / 3)
+
+
 @pytest.mark.parametrize("debias", [True, False])
 def test_means_of_updates(debias: bool) -> None:
     ours, theirs = (walked(m.ema(0.9, debias)) for m in (optim, optax))
