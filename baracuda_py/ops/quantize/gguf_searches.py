@@ -137,7 +137,7 @@ def _packed(codes: Any, runs: tuple[int, ...], bits: int) -> Any:
     """Runs of 32 in shape `runs`, those along its last axis beside each other in bytes."""
     parts = codes.reshape(*codes.shape[:-1], *runs, 32)
     shifts = np.arange(runs[-1], dtype=np.uint8)[:, None] * np.uint8(bits)
-    return np.bitwise_or.reduce(parts << shifts, axis=-2).reshape(*codes.shape[:-1], -1)
+    return np.bitwise_or.reduce(parts << shifts, axis=-2).reshape(*codes.shape[:-1], 256 // runs[-1])
 
 
 def q2_k(x: Any) -> Any:
@@ -237,7 +237,7 @@ def tq1_0(x: Any) -> Any:
     parts = codes[..., :160], codes[..., 160:240], codes[..., 240:]
     made = []
     for part, width in zip(parts, (32, 16, 4), strict=True):
-        digits = part.reshape(*part.shape[:-1], -1, width).astype(np.uint16)
+        digits = part.reshape(*part.shape[:-1], part.shape[-1] // width, width).astype(np.uint16)
         places = np.array([81, 27, 9, 3, 1], np.uint16)[: digits.shape[-2], None]
         made.append(((digits * places).sum(axis=-2, dtype=np.uint16) * 256 + 242) // 243)
     return np.concatenate([np.concatenate(made, axis=-1).astype(np.uint8), bytes_of(d)], axis=-1)
