@@ -41,9 +41,11 @@ class BlockQuantizeDescriptor(StoredFields, Descriptor):
     def validate(self) -> None:
         if self.kind not in KINDS:
             known = ", ".join(k.value for k in KINDS)
+            why = "GGML seeks the points by weights of a calibration: take the blocks that it makes"
+            if self.kind.row.lattice is None:
+                why = "mxfp4 has the numbers, with scales beside the codes: take that"
             raise InvalidProblemError(
-                f"kind must be one of {known}; got {self.kind.value}, whose scales GGML finds by a search that is not "
-                "offered: take the blocks that it makes"
+                f"kind must be one of {known}; got {self.kind.value}, which has no encoder: {why}"
             )
         super().validate()
         if self.row_group != 1:
@@ -151,8 +153,9 @@ class BlockQuantizePlan(Plan):
     largest number in those of 6 and 4 bits, which have none, as in CUDA's conversions. There is no gradient.
 
     q4_0, q4_1, q5_0, q5_1, q8_0, q8_1, q8_k, iq4_nl: the blocks that GGML's reference quantisers make
-    (quantize_row_*_ref of ggml-quants.c), bit for bit; NaN counts as 0. q2_k to q6_k and iq4_xs, whose quantisers
-    search for scales, are refused.
+    (quantize_row_*_ref of ggml-quants.c), bit for bit; NaN counts as 0. q2_k to q6_k, iq4_xs, tq1_0, tq2_0: by the same
+    quantisers, see `gguf_searches`. iq1_s to iq3_s, whose points a search with calibrated weights finds, and gguf_mxfp4
+    are refused.
     """
 
     op = "quantize.block_quantize"

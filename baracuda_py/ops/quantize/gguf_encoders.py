@@ -2,7 +2,7 @@
 
 Every operation is in float32, in the order written here, which is that of kernels/quantize/encoders/gguf.cuh. Where C
 leaves a result undefined, a NaN counts as 0, before and after a quotient, and what lies beyond the codes saturates.
-Kinds whose reference quantiser searches for scales (q2_k … q6_k, iq4_xs) have no encoder.
+Kinds of super-blocks but q8_k are in `gguf_searches`; those whose codes name points of a lattice have no encoder.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from . import gguf_searches as searches
 from .format_kinds import FormatKind as K
 from .gguf_formats import IQ4_VALUES
+from .gguf_parts import F, away_from_zero, bytes_of, farthest, known, reciprocal
+from .gguf_searches import LEAST_SIZE
 
-_F = np.float32
-_LARGEST = np.finfo(_F).max
-_LEAST_SIZE = _F(1e-15)
-"""Of IQ4_NL: a block of smaller numbers is 0 (GROUP_MAX_EPS)."""
+_LARGEST = np.finfo(F).max
 
 
 @dataclass(frozen=True, eq=False)  # compared and hashed by identity
@@ -31,28 +31,9 @@ class BlockEncoder:
     header: str = "gguf"
 
 
-def _known(x: Any) -> Any:
-    return np.where(np.isnan(x), _F(0), x).astype(_F)
-
-
-def _farthest(x: Any) -> Any:
-    """The first number of the largest size, +0 where all are 0."""
-    at = np.abs(x).argmax(axis=-1, keepdims=True)
-    found = np.take_along_axis(x, at, axis=-1)
-    return np.where(found == 0, _F(0), found)
-
-
-def _reciprocal(d: Any) -> Any:
-    return np.where(d == 0, _F(0), _F(1) / d).astype(_F)
-
-
-def _bytes(x: Any, dtype: Any = np.float16) -> Any:
-    return np.ascontiguousarray(_known(x).astype(dtype)).view(np.uint8)
-
-
 def _codes(y: Any, top: int) -> Any:
     """Cut off to whole numbers."""
-    return np.trunc(np.clip(y, _F(0), _F(top))).astype(np.uint8)
+    return np.trunc(np.clip(y, F(0), F(top))).astype(np.uint8)
 
 
 def _halves(codes: Any) -> Any:
@@ -70,9 +51,9 @@ def _around_zero(bits: int) -> Callable[[Any], Any]:
     middle = 1 << (bits - 1)
 
     def made(x: Any) -> Any:
-        d = (_farthest(x) / _F(-middle)).astype(_F)
-        codes = _codes(_known(x * _reciprocal(d)) + _F(middle + 0.5), 2 * middle - 1)
-        return np.concatenate([_bytes(d), *([_fifths(codes)] if bits == 5 else []), _halves(codes)], axis=-1)
+        d = (farthest(x) / F(-middle)).astype(F)
+        codes = _codes(known(x * reciprocal(d)) + F(middle + 0.5), 2 * middle - 1)
+        return np.concatenate([bytes_of(d), *([_fifths(codes)] if bits == 5 else []), _halves(codes)], axis=-1)
 
     return made
 
@@ -86,44 +67,36 @@ def _from_least(bits: int) -> Callable[[Any], Any]:
         least = np.where(least > _LARGEST, _LARGEST, least)
         most = np.take_along_axis(x, x.argmax(axis=-1, keepdims=True), axis=-1)
         most = np.where(most < -_LARGEST, -_LARGEST, most)
-        d = ((most - least) / _F(top)).astype(_F)
-        codes = _codes(_known((x - least) * _reciprocal(d)) + _F(0.5), top)
+        d = ((most - least) / F(top)).astype(F)
+        codes = _codes(known((x - least) * reciprocal(d)) + F(0.5), top)
         fifths = [_fifths(codes)] if bits == 5 else []
-        return np.concatenate([_bytes(d), _bytes(least), *fifths, _halves(codes)], axis=-1)
+        return np.concatenate([bytes_of(d), bytes_of(least), *fifths, _halves(codes)], axis=-1)
 
     return made
-
-
-def _away_from_zero(y: Any) -> Any:
-    """To the nearest whole number, ties away from 0, within 127 of it."""
-    cut = np.trunc(y)
-    return np.clip(cut + np.where(np.abs(y - cut) >= _F(0.5), np.copysign(_F(1), y), _F(0)), -127, 127)
 
 
 def _bytes_of_codes(summed: bool) -> Callable[[Any], Any]:
     """d is the largest size over 127; with q8_1 the sum of the numbers, as they will be read, stands behind it."""
 
     def made(x: Any) -> Any:
-        d = (np.abs(x).max(axis=-1, keepdims=True) / _F(127)).astype(_F)
-        codes = _away_from_zero(_known(x * _reciprocal(d))).astype(np.int8)
-        sums = [_bytes(codes.sum(axis=-1, keepdims=True, dtype=np.int32).astype(_F) * d)] if summed else []
-        return np.concatenate([_bytes(d), *sums, codes.view(np.uint8)], axis=-1)
+        d = (np.abs(x).max(axis=-1, keepdims=True) / F(127)).astype(F)
+        codes = away_from_zero(known(x * reciprocal(d))).astype(np.int8)
+        sums = [bytes_of(codes.sum(axis=-1, keepdims=True, dtype=np.int32).astype(F) * d)] if summed else []
+        return np.concatenate([bytes_of(d), *sums, codes.view(np.uint8)], axis=-1)
 
     return made
 
 
 def _q8_k(x: Any) -> Any:
     """The farthest number has the code -127; behind the codes stand the sums of 16 of them."""
-    far = _farthest(x)
-    scale = np.where(far == 0, _F(0), _F(-127) / far).astype(_F)
-    d = np.where(far == 0, _F(0), _F(1) / scale).astype(_F)
-    codes = np.clip(np.rint(_known(x * scale)), -127, 127).astype(np.int8)
+    far = farthest(x)
+    scale = np.where(far == 0, F(0), F(-127) / far).astype(F)
+    d = np.where(far == 0, F(0), F(1) / scale).astype(F)
+    codes = np.clip(np.rint(known(x * scale)), -127, 127).astype(np.int8)
     sums = codes.reshape(*codes.shape[:-1], 16, 16).sum(axis=-1, dtype=np.int16)
-    return np.concatenate([_bytes(d, np.float32), codes.view(np.uint8), _bytes_of(sums)], axis=-1)
-
-
-def _bytes_of(whole: Any) -> Any:
-    return np.ascontiguousarray(whole).view(np.uint8)
+    return np.concatenate(
+        [bytes_of(d, np.float32), *(np.ascontiguousarray(a).view(np.uint8) for a in (codes, sums))], -1
+    )
 
 
 def _iq4_nl(x: Any) -> Any:
@@ -131,9 +104,9 @@ def _iq4_nl(x: Any) -> Any:
 
     Numbers weigh as their squares; both sums are taken in the order of the numbers.
     """
-    far = _farthest(x)
-    none = np.abs(far) < _LEAST_SIZE
-    y = _known(x * _reciprocal(far / _F(-127)))
+    far = farthest(x)
+    none = np.abs(far) < LEAST_SIZE
+    y = known(x * reciprocal(far / F(-127)))
     at = np.searchsorted(IQ4_VALUES[1:], y, side="right")
     below, above = IQ4_VALUES[at], IQ4_VALUES[np.minimum(at + 1, 15)]
     codes = np.where(none, 0, np.where((at == 15) | (y - below < above - y), at, at + 1)).astype(np.uint8)
@@ -143,7 +116,7 @@ def _iq4_nl(x: Any) -> Any:
     sum_x, sum_q = np.zeros_like(far), np.zeros_like(far)
     for j in range(x.shape[-1]):
         sum_x, sum_q = sum_x + by_x[..., j : j + 1], sum_q + by_q[..., j : j + 1]
-    return np.concatenate([_bytes(np.where(none, _F(0), sum_x / sum_q)), _halves(codes)], axis=-1)
+    return np.concatenate([bytes_of(np.where(none, F(0), sum_x / sum_q)), _halves(codes)], axis=-1)
 
 
 BLOCK_ENCODERS = {
@@ -155,12 +128,20 @@ BLOCK_ENCODERS = {
     K.Q8_1: BlockEncoder("Q8_1Encoder", _bytes_of_codes(summed=True)),
     K.Q8_K: BlockEncoder("Q8_KEncoder", _q8_k),
     K.IQ4_NL: BlockEncoder("Iq4NlEncoder", _iq4_nl),
+    K.Q2_K: BlockEncoder("Q2_KEncoder", searches.q2_k, "gguf_super"),
+    K.Q3_K: BlockEncoder("Q3_KEncoder", searches.q3_k, "gguf_super"),
+    K.Q4_K: BlockEncoder("Q4_KEncoder", searches.q4_k, "gguf_super"),
+    K.Q5_K: BlockEncoder("Q5_KEncoder", searches.q5_k, "gguf_super"),
+    K.Q6_K: BlockEncoder("Q6_KEncoder", searches.q6_k, "gguf_super"),
+    K.IQ4_XS: BlockEncoder("Iq4XsEncoder", searches.iq4_xs, "gguf_super"),
+    K.TQ1_0: BlockEncoder("Tq1Encoder", searches.tq1_0, "gguf_super"),
+    K.TQ2_0: BlockEncoder("Tq2Encoder", searches.tq2_0, "gguf_super"),
 }
 
 
 def encode_blocks(desc: Any, x: Any) -> Any:
     """Rows of bytes of float32 x [*batch, n, k]."""
-    grouped = _known(x).reshape(*x.shape[:-1], desc.k // desc.group, desc.group)
+    grouped = known(x).reshape(*x.shape[:-1], desc.k // desc.group, desc.group)
     with np.errstate(all="ignore"):
         made = BLOCK_ENCODERS[desc.kind].made(grouped)
     return made.reshape(*x.shape[:-1], desc.kind.row.bytes(desc.k))

@@ -110,7 +110,8 @@ def _tq1_0(b: Block) -> Any:
     powers = np.array([1, 3, 9, 27, 81], np.uint8)
     fives = [b[..., None, :32] * powers[:, None], b[..., None, 32:48] * powers[:, None]]
     parts = [*fives, b[..., None, 48:52] * powers[:4, None]]
-    code = np.concatenate([one.reshape(*b.shape[:-1], -1) for one in parts], axis=-1)
+    flat = [one.reshape(*b.shape[:-1], one.shape[-2] * one.shape[-1]) for one in parts]
+    code = np.concatenate(flat, axis=-1)
     return half_at(b, 52) * ((code.astype(np.uint16) * 3 >> 8).astype(_F) - _F(1))
 
 

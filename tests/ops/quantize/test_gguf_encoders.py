@@ -11,6 +11,7 @@ from call_emulated import call
 
 import baracuda_py as bc
 from baracuda_py.core.element import ElementKind, cast, decode, encode
+from baracuda_py.ops.quantize.format_kinds import FormatKind
 from baracuda_py.ops.quantize.gguf_encoders import BLOCK_ENCODERS
 from baracuda_py.ops.quantize.gguf_formats import IQ4_VALUES
 
@@ -36,7 +37,7 @@ def test_bytes_are_those_of_gguf(kind: str) -> None:
     assert zlib.crc32(bc.block_quantize(numbers(), kind=kind).tobytes()) == GGUF[kind]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if BLOCK_ENCODERS[FormatKind(kind)].header == "gguf"])
 def test_numbers_come_back_within_a_step(kind: str) -> None:
     x = numbers()
     back = bc.block_dequantize(bc.block_quantize(x, kind=kind), kind=kind, element="float32")

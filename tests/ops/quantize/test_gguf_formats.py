@@ -134,6 +134,12 @@ def test_experts_and_gradients_take_them(kind: str) -> None:
     np.testing.assert_allclose(dx, want, rtol=1e-4, atol=1e-4 * np.abs(want).max())
 
 
+@pytest.mark.parametrize("kind", NEW)
+def test_nothing_gives_nothing(kind: str) -> None:
+    for rows in (0, 3):
+        assert bc.block_dequantize(np.zeros((rows, 0), np.uint8), kind=kind, element="float32").shape == (rows, 0)
+
+
 def test_blocks_are_whole() -> None:
     with pytest.raises(bc.InvalidProblemError, match="k of iq2_xs must be a multiple of 256, got 128"):
         bc.BlockDequantizeDescriptor(kind="iq2_xs", n=1, k=128, element="float32")
