@@ -6756,7 +6756,7 @@ def argsort(x: Array, axis: int = -1, *, shape: int | Sequence[int] = ..., desce
     """Where the elements of every row along `axis` stand in order (torch.argsort); see `SortPlan`."""
 def bin_index(x: Array, edges: Array | None = None, outer: Array | None = None, *, shape: int | Sequence[int] = ..., bins: int = ..., closed: bool = True, none: int = -1, low: Scalar = 0.0, high: Scalar = 1.0, widen: Scalar = 0.5, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[i] = the bin of x[i] as `HistogramPlan` has them, `none` of no bin; with `outer` the bin of several axes."""
-def bincount(x: Array, weights: Array | None = None, *, length: int, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def bincount(x: Array, weights: Array | None = None, *, length: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[b] = how often b is in x, or the sum of its weights, for b < length (torch.bincount, jax.numpy.bincount)."""
 def bucketize(x: Array, boundaries: Array, right: bool = False, *, index_element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The bucket of every element of x between ascending boundaries, one row of them (torch.bucketize)."""
