@@ -197,6 +197,7 @@ from .ops.attention.rope.qk_norm_rope_backward import QkNormRopeBackwardPlan as 
 from .ops.attention.rope.rope import RopeArgs as RopeArgs
 from .ops.attention.rope.rope import RopeDescriptor as _RopeDescriptor
 from .ops.attention.rope.rope import RopePlan as RopePlan
+from .ops.attention.rope.rope_axial import RopeAxial as RopeAxial
 from .ops.attention.rope.rope_backward import RopeBackwardArgs as RopeBackwardArgs
 from .ops.attention.rope.rope_backward import RopeBackwardDescriptor as _RopeBackwardDescriptor
 from .ops.attention.rope.rope_backward import RopeBackwardPlan as RopeBackwardPlan
@@ -2377,6 +2378,8 @@ def quantized_sdpa(q: Array, k: Array, v: Array, q_scale: Array, k_scale: Array,
     """y = out_scale · softmax(scale · q kᵀ) (v_scale v) of codes q and k with scales; causal from the top left."""
 def rope(x: Array, positions: Array | None = None, inv_freq: Array | None = None, x2: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., seq_len: int = ..., head_dim: int = ..., num_heads2: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., mrope_section: int | Sequence[int] = ..., mrope_interleaved: bool = False, offset: Scalar = 0, scale: Scalar = 1.0, return_y2: bool = True, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y = x with pair j of each row turned by (position + offset) · inv_freq[j] and multiplied by scale."""
+def rope_axial_frequencies(grid: Sequence[int], axes: Sequence[int], *, base: float = 10000.0, starts: Sequence[int] | None = None, merge: int = 1, dtype: Any = ...) -> RopeAxial:
+    """Frequencies and positions of the tokens of a grid: `rope(x, **axial._asdict())` of x [batch, heads, tokens, d]."""
 def rope_backward(dy: Array, positions: Array | None = None, inv_freq: Array | None = None, dy2: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., seq_len: int = ..., head_dim: int = ..., num_heads2: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., mrope_section: int | Sequence[int] = ..., mrope_interleaved: bool = False, offset: Scalar = 0, scale: Scalar = 1.0, return_dx2: bool = True, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dx = dy with pair j of each row turned by -(position + offset) · inv_freq[j] and multiplied by scale."""
 def rope_frequencies(rotary_dim: int | None = None, *, head_dim: int | None = None, base: float = 10000.0, scaling: Mapping[str, Any] | None = None, layer_type: str | None = None, seq_len: int | None = None, max_position_embeddings: int | None = None, original_max_position_embeddings: int | None = None, dtype: Any = ..., axes: Sequence[int] | None = None) -> RopeFrequencies:
@@ -2709,12 +2712,20 @@ def celu_backward(dy: A, x: Array, *, shape: int | Sequence[int] = ..., alpha: f
     """dx = dy celu'(x) element by element; see `UnaryBackwardPlan`."""
 def chebyshev_polynomial_t(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = chebyshev_polynomial_t(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def chebyshev_polynomial_t_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient by a of y = chebyshev_polynomial_t(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def chebyshev_polynomial_u(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = chebyshev_polynomial_u(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def chebyshev_polynomial_u_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient by a of y = chebyshev_polynomial_u(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def chebyshev_polynomial_v(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = chebyshev_polynomial_v(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def chebyshev_polynomial_v_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient by a of y = chebyshev_polynomial_v(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def chebyshev_polynomial_w(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = chebyshev_polynomial_w(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def chebyshev_polynomial_w_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient by a of y = chebyshev_polynomial_w(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def choose(index: Array, choices: Any, *, mode: str = 'clip', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """choices[index] element by element (numpy.choose), index and the choices broadcast, in one launch of up to nine."""
 def clamp(x: Array, min: Array | float | None = None, max: Array | float | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2964,8 +2975,12 @@ def heaviside(a: Array, b: Array, *, out: Out = None, stream: Stream = None, pre
     """y = heaviside(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def hermite_polynomial_h(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = hermite_polynomial_h(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def hermite_polynomial_h_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient by a of y = hermite_polynomial_h(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def hermite_polynomial_he(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = hermite_polynomial_he(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def hermite_polynomial_he_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient by a of y = hermite_polynomial_he(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def hyp1f1(a: Array, b: Array, x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """M(a, b, x) = Σ (a)_k / (b)_k x^k / k!, Kummer's function (jax.scipy.special.hyp1f1); one must be an array."""
 def hyp1f1_backward(dy: Array, a: Array, b: Array, x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3042,6 +3057,8 @@ def kl_div_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: S
     """(da, db), that of an array alone, of y = kl_div(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def laguerre_polynomial_l(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = laguerre_polynomial_l(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def laguerre_polynomial_l_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient by a of y = laguerre_polynomial_l(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def lcm(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = lcm(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def ldexp(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3058,6 +3075,8 @@ def left_shift(a: Array, b: Array, *, out: Out = None, stream: Stream = None, pr
     """y = bitwise_left_shift(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def legendre_polynomial_p(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = legendre_polynomial_p(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def legendre_polynomial_p_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient by a of y = legendre_polynomial_p(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def lerp(a: Array, b: Array, weight: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a + weight (b - a) with weight an array or a number (torch.lerp); exactly b for weight 1."""
 def lerp_backward(dy: Array, a: Array, b: Array | None = None, c: Array | None = None, *, shape: int | Sequence[int] = ..., b_number: Scalar = 0.0, c_number: Scalar = 0.0, value: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -3317,12 +3336,20 @@ def shift_right_logical(a: Array, b: Array, *, out: Out = None, stream: Stream =
     """y = shift_right_logical(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def shifted_chebyshev_polynomial_t(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = shifted_chebyshev_polynomial_t(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def shifted_chebyshev_polynomial_t_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient by a of y = shifted_chebyshev_polynomial_t(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def shifted_chebyshev_polynomial_u(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = shifted_chebyshev_polynomial_u(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def shifted_chebyshev_polynomial_u_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient by a of y = shifted_chebyshev_polynomial_u(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def shifted_chebyshev_polynomial_v(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = shifted_chebyshev_polynomial_v(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def shifted_chebyshev_polynomial_v_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient by a of y = shifted_chebyshev_polynomial_v(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def shifted_chebyshev_polynomial_w(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = shifted_chebyshev_polynomial_w(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def shifted_chebyshev_polynomial_w_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient by a of y = shifted_chebyshev_polynomial_w(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def sici(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(sine_integral(x), cosine_integral(x)) (scipy.special.sici); two launches."""
 def sigmoid(x: A, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
@@ -3834,6 +3861,8 @@ def syrk_backward(dy: Array, a: Array, c: Array | None = None, *, alpha: Scalar 
     """(da, dc) of `syrk`: alpha (dy + dyᵀ) @ a, and beta (dy + dyᵀ) below the diagonal, beta dy on it, 0 above."""
 def tensordot(a: Array, b: Array, axes: Any = 2, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The sum of products along axes of a and axes of b (torch.tensordot, numpy.tensordot): a's others, then b's."""
+def tiled_mlp(function: Callable[[Any], Any], x: Array, *, chunks: int | None = None, axis: int = -2) -> Any:
+    """function(x) by parts of x along an axis, for a function that takes each row by itself, as an MLP does."""
 def vecmat(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[…, j] = the sum of conj(a[…, k]) b[…, k, j], other axes broadcast (numpy.vecmat)."""
 # ops.image
@@ -6827,7 +6856,7 @@ def argsort(x: Array, axis: int = -1, *, shape: int | Sequence[int] = ..., desce
     """Where the elements of every row along `axis` stand in order (torch.argsort); see `SortPlan`."""
 def bin_index(x: Array, edges: Array | None = None, outer: Array | None = None, *, shape: int | Sequence[int] = ..., bins: int = ..., closed: bool = True, none: int = -1, low: Scalar = 0.0, high: Scalar = 1.0, widen: Scalar = 0.5, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[i] = the bin of x[i] as `HistogramPlan` has them, `none` of no bin; with `outer` the bin of several axes."""
-def bincount(x: Array, weights: Array | None = None, *, length: int, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def bincount(x: Array, weights: Array | None = None, *, length: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[b] = how often b is in x, or the sum of its weights, for b < length (torch.bincount, jax.numpy.bincount)."""
 def bucketize(x: Array, boundaries: Array, right: bool = False, *, index_element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The bucket of every element of x between ascending boundaries, one row of them (torch.bucketize)."""

@@ -16,7 +16,7 @@ from scripts import tool
 
 import baracuda_py as bc
 from baracuda_py import linalg, nested, signal, sparse
-from baracuda_py._not_offered import NOT_OFFERED
+from baracuda_py._not_offered import LIMITED, NOT_OFFERED
 
 torch = pytest.importorskip("torch")
 jax = pytest.importorskip("jax")
@@ -113,3 +113,27 @@ def test_a_name_that_nobody_knows_is_seen(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(torch, "frobnicate", lambda x: x, raising=False)
     with pytest.raises(AssertionError, match="frobnicate"):
         test_every_name_is_here_or_listed("torch")
+
+
+MEANING_ELSE = {
+    "jax.image.resize": "resize(image, …)", "torch.select": "select(x, dim, index)",
+    "torch.linalg.norm": "norm(matrix)", "jax.numpy.linalg.norm": "norm(matrix)",
+    "jax.random.split": "split(key), clone(key)", "jax.random.clone": "split(key), clone(key)",
+}  # fmt: skip
+"""Names that are here and mean something else → their rows of `LIMITED`."""
+
+
+@pytest.mark.parametrize("name", MEANING_ELSE)
+def test_a_name_that_means_something_else_is_told_apart(name: str) -> None:
+    space, _, last = name.rpartition(".")
+    assert hasattr(importlib.import_module(space), last) and hasattr(bc, last)
+    assert MEANING_ELSE[name] in LIMITED
+
+
+@pytest.mark.parametrize(
+    ("space", "ours"), (("torch.sparse", sparse), ("torch.nested", nested), ("torch.optim", OURS[-2]))
+)
+def test_modules_of_their_own_have_the_names(space: str, ours: Any) -> None:
+    """What the functional layer has by these names, as `sum`, is of other arrays."""
+    names = [name for name in _public(space) if not _no_op(name) and name not in NOT_OFFERED]
+    assert names and [name for name in names if not hasattr(ours, name)] == []

@@ -187,9 +187,13 @@ from baracuda_py import ceil as ceil
 from baracuda_py import celu as celu
 from baracuda_py import celu_backward as celu_backward
 from baracuda_py import chebyshev_polynomial_t as chebyshev_polynomial_t
+from baracuda_py import chebyshev_polynomial_t_backward as chebyshev_polynomial_t_backward
 from baracuda_py import chebyshev_polynomial_u as chebyshev_polynomial_u
+from baracuda_py import chebyshev_polynomial_u_backward as chebyshev_polynomial_u_backward
 from baracuda_py import chebyshev_polynomial_v as chebyshev_polynomial_v
+from baracuda_py import chebyshev_polynomial_v_backward as chebyshev_polynomial_v_backward
 from baracuda_py import chebyshev_polynomial_w as chebyshev_polynomial_w
+from baracuda_py import chebyshev_polynomial_w_backward as chebyshev_polynomial_w_backward
 from baracuda_py import choose as choose
 from baracuda_py import clamp as clamp
 from baracuda_py import clamp_backward as clamp_backward
@@ -315,7 +319,9 @@ from baracuda_py import hardtanh as hardtanh
 from baracuda_py import hardtanh_backward as hardtanh_backward
 from baracuda_py import heaviside as heaviside
 from baracuda_py import hermite_polynomial_h as hermite_polynomial_h
+from baracuda_py import hermite_polynomial_h_backward as hermite_polynomial_h_backward
 from baracuda_py import hermite_polynomial_he as hermite_polynomial_he
+from baracuda_py import hermite_polynomial_he_backward as hermite_polynomial_he_backward
 from baracuda_py import hyp1f1 as hyp1f1
 from baracuda_py import hyp1f1_backward as hyp1f1_backward
 from baracuda_py import hyp2f1 as hyp2f1
@@ -352,6 +358,7 @@ from baracuda_py import jn_backward as jn_backward
 from baracuda_py import kl_div as kl_div
 from baracuda_py import kl_div_backward as kl_div_backward
 from baracuda_py import laguerre_polynomial_l as laguerre_polynomial_l
+from baracuda_py import laguerre_polynomial_l_backward as laguerre_polynomial_l_backward
 from baracuda_py import lcm as lcm
 from baracuda_py import ldexp as ldexp
 from baracuda_py import ldexp_backward as ldexp_backward
@@ -360,6 +367,7 @@ from baracuda_py import leaky_relu as leaky_relu
 from baracuda_py import leaky_relu_backward as leaky_relu_backward
 from baracuda_py import left_shift as left_shift
 from baracuda_py import legendre_polynomial_p as legendre_polynomial_p
+from baracuda_py import legendre_polynomial_p_backward as legendre_polynomial_p_backward
 from baracuda_py import lerp as lerp
 from baracuda_py import lerp_backward as lerp_backward
 from baracuda_py import less as less
@@ -490,9 +498,13 @@ from baracuda_py import shift_left as shift_left
 from baracuda_py import shift_right_arithmetic as shift_right_arithmetic
 from baracuda_py import shift_right_logical as shift_right_logical
 from baracuda_py import shifted_chebyshev_polynomial_t as shifted_chebyshev_polynomial_t
+from baracuda_py import shifted_chebyshev_polynomial_t_backward as shifted_chebyshev_polynomial_t_backward
 from baracuda_py import shifted_chebyshev_polynomial_u as shifted_chebyshev_polynomial_u
+from baracuda_py import shifted_chebyshev_polynomial_u_backward as shifted_chebyshev_polynomial_u_backward
 from baracuda_py import shifted_chebyshev_polynomial_v as shifted_chebyshev_polynomial_v
+from baracuda_py import shifted_chebyshev_polynomial_v_backward as shifted_chebyshev_polynomial_v_backward
 from baracuda_py import shifted_chebyshev_polynomial_w as shifted_chebyshev_polynomial_w
+from baracuda_py import shifted_chebyshev_polynomial_w_backward as shifted_chebyshev_polynomial_w_backward
 from baracuda_py import sici as sici
 from baracuda_py import sigmoid as sigmoid
 from baracuda_py import sigmoid_backward as sigmoid_backward

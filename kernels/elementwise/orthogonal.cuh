@@ -2,7 +2,7 @@
 // orthogonal   orthogonal polynomials of degree n by their recurrences, upwards from 0, as PyTorch has them.
 //
 // n is cut to a whole number; a negative one gives 0, one beyond the limit NaN. Every step is rounded as it is written,
-// so that double has the bits of the formula in NumPy.
+// so that double has the bits of the formula in NumPy. The slope by x goes through the recurrence differentiated.
 #include <baracuda/math.cuh>
 
 namespace baracuda::orthogonal {
@@ -41,31 +41,63 @@ template <Family F> static __device__ __noinline__ double polynomial(double x, d
   return math::isfinite(here) ? here : overflowed<F>(x, n);
 }
 
+// What the derivative of a step has beside the step of the derivatives.
+template <Family F> BARACUDA_D double rise(double k, double here) {
+  if constexpr (F == CHEBYSHEV || F == HERMITE_H) return here + here;
+  else if constexpr (F == HERMITE_HE) return here;
+  else if constexpr (F == LAGUERRE) return -here / (k + 1.0);
+  else return (k + k + 1.0) * here / (k + 1.0);
+}
+// The derivative; NaN where it, or the polynomial on the way to it, leaves the range.
+template <Family F> static __device__ __noinline__ double slope(double x, double n, double first, double first_slope) {
+  n = math::trunc(n);
+  if (x != x || n != n || n > degree_limit) return numeric<double>::nan();
+  if (n < 1.0) return 0.0;
+  double below = 1.0, here = first, slope_below = 0.0, found = first_slope;
+#pragma unroll 1
+  for (double k = 1.0; k < n && math::isfinite(here) && math::isfinite(found); k += 1.0) {
+    const double next = above<F>(x, k, here, below), next_slope = above<F>(x, k, found, slope_below) + rise<F>(k, here);
+    below = here, here = next, slope_below = found, found = next_slope;
+  }
+  return math::isfinite(here) && math::isfinite(found) ? found : numeric<double>::nan();
+}
+
 }  // namespace baracuda::orthogonal
 
 namespace baracuda {
 
-#define BARACUDA_POLYNOMIAL(Name, family, argument, first)                            \
-  template <class T> struct Name {                                                    \
-    using A = acc_t<T>;                                                               \
-    static BARACUDA_D A value(A a, A b, A, A) {                                       \
-      const double x = argument;                                                      \
-      return static_cast<A>(orthogonal::polynomial<orthogonal::family>(x, b, first)); \
-    }                                                                                 \
-  };
+// by_x: dx of a. first: the polynomial of degree 1, first_slope: its derivative by x.
+#define BARACUDA_POLYNOMIAL(Name, family, argument, by_x, first, first_slope)                      \
+  template <class T> struct Name {                                                                 \
+    using A = acc_t<T>;                                                                            \
+    static BARACUDA_D A value(A a, A b, A, A) {                                                    \
+      const double x = argument;                                                                   \
+      return static_cast<A>(orthogonal::polynomial<orthogonal::family>(x, b, first));              \
+    }                                                                                              \
+  };                                                                                               \
+  namespace partial {                                                                              \
+  template <class T> struct Name {                                                                 \
+    using A = acc_t<T>;                                                                            \
+    template <int> static BARACUDA_D A of(A dy, A a, A b, A, A) {                                  \
+      const double x = argument;                                                                   \
+      const double found = by_x * orthogonal::slope<orthogonal::family>(x, b, first, first_slope); \
+      return static_cast<A>(static_cast<double>(dy) * found);                                      \
+    }                                                                                              \
+  };                                                                                               \
+  }
 
-BARACUDA_POLYNOMIAL(ChebyshevPolynomialT, CHEBYSHEV, a, x)
-BARACUDA_POLYNOMIAL(ChebyshevPolynomialU, CHEBYSHEV, a, x + x)
-BARACUDA_POLYNOMIAL(ChebyshevPolynomialV, CHEBYSHEV, a, x + x - 1.0)
-BARACUDA_POLYNOMIAL(ChebyshevPolynomialW, CHEBYSHEV, a, x + x + 1.0)
-BARACUDA_POLYNOMIAL(ShiftedChebyshevPolynomialT, CHEBYSHEV, 2.0 * a - 1.0, x)
-BARACUDA_POLYNOMIAL(ShiftedChebyshevPolynomialU, CHEBYSHEV, 2.0 * a - 1.0, x + x)
-BARACUDA_POLYNOMIAL(ShiftedChebyshevPolynomialV, CHEBYSHEV, 2.0 * a - 1.0, x + x - 1.0)
-BARACUDA_POLYNOMIAL(ShiftedChebyshevPolynomialW, CHEBYSHEV, 2.0 * a - 1.0, x + x + 1.0)
-BARACUDA_POLYNOMIAL(HermitePolynomialH, HERMITE_H, a, x + x)
-BARACUDA_POLYNOMIAL(HermitePolynomialHe, HERMITE_HE, a, x)
-BARACUDA_POLYNOMIAL(LaguerrePolynomialL, LAGUERRE, a, 1.0 - x)
-BARACUDA_POLYNOMIAL(LegendrePolynomialP, LEGENDRE, a, x)
+BARACUDA_POLYNOMIAL(ChebyshevPolynomialT, CHEBYSHEV, a, 1.0, x, 1.0)
+BARACUDA_POLYNOMIAL(ChebyshevPolynomialU, CHEBYSHEV, a, 1.0, x + x, 2.0)
+BARACUDA_POLYNOMIAL(ChebyshevPolynomialV, CHEBYSHEV, a, 1.0, x + x - 1.0, 2.0)
+BARACUDA_POLYNOMIAL(ChebyshevPolynomialW, CHEBYSHEV, a, 1.0, x + x + 1.0, 2.0)
+BARACUDA_POLYNOMIAL(ShiftedChebyshevPolynomialT, CHEBYSHEV, 2.0 * a - 1.0, 2.0, x, 1.0)
+BARACUDA_POLYNOMIAL(ShiftedChebyshevPolynomialU, CHEBYSHEV, 2.0 * a - 1.0, 2.0, x + x, 2.0)
+BARACUDA_POLYNOMIAL(ShiftedChebyshevPolynomialV, CHEBYSHEV, 2.0 * a - 1.0, 2.0, x + x - 1.0, 2.0)
+BARACUDA_POLYNOMIAL(ShiftedChebyshevPolynomialW, CHEBYSHEV, 2.0 * a - 1.0, 2.0, x + x + 1.0, 2.0)
+BARACUDA_POLYNOMIAL(HermitePolynomialH, HERMITE_H, a, 1.0, x + x, 2.0)
+BARACUDA_POLYNOMIAL(HermitePolynomialHe, HERMITE_HE, a, 1.0, x, 1.0)
+BARACUDA_POLYNOMIAL(LaguerrePolynomialL, LAGUERRE, a, 1.0, 1.0 - x, -1.0)
+BARACUDA_POLYNOMIAL(LegendrePolynomialP, LEGENDRE, a, 1.0, x, 1.0)
 
 #undef BARACUDA_POLYNOMIAL
 

@@ -37,7 +37,8 @@ class SpecialFunctionBackwardDescriptor(Descriptor):
 class SpecialFunctionBackwardArgs(Args):
     """Any strides. da and db have y's shape; either may be None, and db is where b is a number.
 
-    betainc, hyp1f1, hyp2f1, zeta, expn, jn and sph_legendre_p have a gradient by a alone, which is their argument.
+    betainc, hyp1f1, hyp2f1, zeta, expn, jn, sph_legendre_p and polynomials have a gradient by a alone, which is their
+    argument.
     """
 
     dy: Array = operand("*shape")
@@ -81,8 +82,9 @@ def _bound(element: ElementKind, kind: SpecialFunctionKind) -> ErrorBound:
 class SpecialFunctionBackwardPlan(Plan):
     """da = dy ∂f/∂a and db = dy ∂f/∂b of y = f(a, b), of y's shape; the functions sum them to that of the operand.
 
-    Others (by the parameters of betainc, hyp1f1 and hyp2f1, the order of zeta and expn, the degree and the argument of
-    polynomials, those of comb and of derivatives by a parameter) are refused. Outside the domain a gradient is NaN.
+    Others (by the parameters of betainc, hyp1f1 and hyp2f1, the order of zeta and expn, the degree of polynomials,
+    those of comb and of derivatives by a parameter) are refused. Outside the domain a gradient is NaN, and where a
+    polynomial or its derivative leaves the range of float64.
     """
 
     op = "elementwise.special_function_backward"

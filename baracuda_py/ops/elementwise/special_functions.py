@@ -18,6 +18,7 @@ from ...core.arrays import read
 from ..reduce.norm import sum_to_size
 from .binary_functions import mul
 from .binary_numbers import NUMBERS
+from .cast import cast
 from .complex_pair import polar
 from .special_function import SpecialFunctionPlan
 from .special_function_backward import SpecialFunctionBackwardPlan
@@ -47,6 +48,16 @@ def _spread_number(like: Any, x: float, more: dict[str, Any]) -> Any:
     return clamp(like, x, x, stream=more.get("stream"), preference=more.get("preference"))
 
 
+def _as_floats(given: dict[str, Any], more: dict[str, Any]) -> None:
+    """Degrees, orders and counts that are integers in the element of the floats beside them, as torch promotes them."""
+    arrays = {name: x for name, x in given.items() if type(x) not in NUMBERS}
+    elements = {name: read(x, name).element for name, x in arrays.items()}
+    goal = next((element for element in elements.values() if element.is_float), None)
+    for name, element in elements.items() if goal is not None else ():
+        if element.is_integer:
+            given[name] = cast(arrays[name], goal, stream=more.get("stream"), preference=more.get("preference"))
+
+
 def _call(kind: K, lead: tuple[Any, ...], operands: tuple[Any, ...], more: dict[str, Any]) -> Any:
     """f, or its gradients where `lead` is dy, of the operands in the order of the public function.
 
@@ -60,6 +71,7 @@ def _call(kind: K, lead: tuple[Any, ...], operands: tuple[Any, ...], more: dict[
     for name, x in given.items():
         if type(x) in NUMBERS and name != "b":
             given[name] = _spread_number(like, x, more)
+    _as_floats(given, more)
     if type(given["b"]) in NUMBERS:
         given["b_number"] = given.pop("b")
     try:
@@ -238,10 +250,13 @@ def sph_harm_y(
 ) -> Any:  # fmt: skip
     """The spherical harmonic Y of degree n and order m at the angles θ from the pole and φ (scipy.special.sph_harm_y).
 
-    sph_legendre_p(n, m, θ) exp(i m φ) of float32 or float64 arrays, in complex ones; m is an array or a number, n too.
-    Three launches, and more where m φ has not the shape of the whole.
+    sph_legendre_p(n, m, θ) exp(i m φ) of float32 or float64 arrays, in complex ones; m is an array or a number, n too,
+    whole numbers of any element. Three launches, and more where m φ has not the shape of the whole, or n and m are
+    integers.
     """
     options = {"stream": stream, "preference": preference}
+    if type(m) not in NUMBERS and read(m, "m").element.is_integer:
+        m = cast(m, read(phi, "phi").element, **options)
     size = sph_legendre_p(n, m, theta, **options)
     angle = mul(phi, m, **options)
     return polar(_spread(size, angle, options), _spread(angle, size, options), out=out, **options)

@@ -199,18 +199,25 @@ def histogram2d(
 
 @entry(HistogramPlan)
 def bincount(
-    x: Array, weights: Array | None = None, *, length: int, out: Any = None, stream: Any = None,
+    x: Array, weights: Array | None = None, *, length: int | None = None, out: Any = None, stream: Any = None,
     preference: Any = None,
 ) -> Any:  # fmt: skip
     """y[b] = how often b is in x, or the sum of its weights, for b < length (torch.bincount, jax.numpy.bincount).
 
-    x: integers. length: of y, as which is the largest is known on the device alone; others are not counted, negative
-    ones neither. Counts are int64; weights, of x's shape, are added in the order of the elements, integers in float64.
+    x: integers. length: of y, as which is the largest is known on the device alone; without it x must be NumPy's, and
+    is looked at. Others are not counted, negative ones neither. Counts are int64; weights, of x's shape, are added in
+    the order of the elements, integers in float64.
     """
     options = {"stream": stream, "preference": preference}
-    count, element = whole("length", length, 0), read(x, "x").element
+    element = read(x, "x").element
     if not element.is_integer:
         raise InvalidProblemError(f"x must be integers, got {element}; cast counts of bools or floats first")
+    if length is None:
+        if not isinstance(x, np.ndarray):
+            where = "is known on the device alone, or call nn.functional.bincount, which waits for it"
+            raise InvalidProblemError(f"give length=, as the largest of a {type(x).__name__} {where}")
+        length = max(int(x.max()) + 1, 0) if x.size else 0
+    count = whole("length", length, 0)
     if weights is not None:
         _fit(weights, "weights", x)
         index = bin_index(x, bins=max(count, 1), low=0, high=count, closed=False, none=NOWHERE, **options)

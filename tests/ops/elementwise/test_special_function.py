@@ -138,6 +138,22 @@ def test_spherical_harmonics():
     np.testing.assert_allclose(np.diagonal(both), wanted, rtol=1e-14)
 
 
+def test_degrees_and_orders_may_be_integers():
+    theta, phi, n, m = np.array([0.3, 1.1, 2.9]), np.array([0.2, 3.0, 5.5]), np.array([1, 2, 3]), np.array([0, -1, 2])
+    for dtype in ("float32", "float64"):
+        x, y, k, l = theta.astype(dtype), phi.astype(dtype), n.astype(dtype), m.astype(dtype)  # noqa: E741
+        np.testing.assert_array_equal(bc.sph_harm_y(n, m, x, y), bc.sph_harm_y(k, l, x, y))
+        np.testing.assert_array_equal(bc.sph_legendre_p(n, m.astype(np.int32), x), bc.sph_legendre_p(k, l, x))
+        np.testing.assert_array_equal(bc.jn(n, x), bc.jn(k, x))
+        np.testing.assert_array_equal(bc.legendre_polynomial_p(x, n), bc.legendre_polynomial_p(x, k))
+        got = bc.legendre_polynomial_p_backward(np.ones_like(x), x, n)
+        np.testing.assert_array_equal(got, bc.legendre_polynomial_p_backward(np.ones_like(x), x, k))
+        assert got.dtype == dtype
+    special = pytest.importorskip("scipy.special")
+    want = np.reshape(special.sph_legendre_p(n, m, theta), 3)
+    np.testing.assert_allclose(bc.sph_legendre_p(n, m, theta), want, rtol=1e-12)
+
+
 def test_incomplete_beta(place):
     x = [0, 1, 0.5, 0.25, 0.9, 0.5, 1.5, 0.5]
     a = [2, 2, 3, 1, 2, -1, 1, 0]

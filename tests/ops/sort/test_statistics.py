@@ -73,6 +73,11 @@ def test_histograms_of_several_axes_and_counts() -> None:
     assert bc.bincount(ids, length=4).tolist() == [1, 0, 0, 2]
     assert bc.bincount(ids, np.arange(5.0), length=4).tolist() == [2.0, 0.0, 0.0, 3.0]
     assert bc.histogram(ids, 2, (0, 4), ids)[0].tolist() == [0.0, 6.0]
+    for x in (np.array([1, 5, 5]), np.array([], np.int64), np.array([-3, -1]), np.array([2, 0], np.uint8)):
+        want = np.bincount(x[x >= 0]) if (x < 0).any() else np.bincount(x)
+        np.testing.assert_array_equal(bc.bincount(x), want)
+    with pytest.raises(InvalidProblemError, match="give length=, as the largest of a TensorRef"):
+        bc.bincount(bc.TensorRef(256, (3,), None, "int64"))
     whole = bc.bincount(np.array([3, 0, 3]), np.array([2, 5, -1], np.int32), length=4)
     assert whole.dtype == np.float64 and whole.tolist() == [5.0, 0.0, 0.0, 1.0]
 
