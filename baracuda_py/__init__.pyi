@@ -789,6 +789,9 @@ from .ops.pooling.reduce_window_backward import ReduceWindowBackwardArgs as Redu
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardDescriptor as _ReduceWindowBackwardDescriptor
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardPlan as ReduceWindowBackwardPlan
 # ops.quant_gemm
+from .ops.quant_gemm.aqlm_gemv import AqlmGemvArgs as AqlmGemvArgs
+from .ops.quant_gemm.aqlm_gemv import AqlmGemvDescriptor as _AqlmGemvDescriptor
+from .ops.quant_gemm.aqlm_gemv import AqlmGemvPlan as AqlmGemvPlan
 from .ops.quant_gemm.block_gemm import BlockGemmArgs as BlockGemmArgs
 from .ops.quant_gemm.block_gemm import BlockGemmDescriptor as _BlockGemmDescriptor
 from .ops.quant_gemm.block_gemm import BlockGemmPlan as BlockGemmPlan
@@ -851,6 +854,9 @@ from .ops.quant_gemm.w4a8_gemm import W4A8GemmArgs as W4A8GemmArgs
 from .ops.quant_gemm.w4a8_gemm import W4A8GemmDescriptor as _W4A8GemmDescriptor
 from .ops.quant_gemm.w4a8_gemm import W4A8GemmPlan as W4A8GemmPlan
 # ops.quantize
+from .ops.quantize.aqlm_dequantize import AqlmDequantizeArgs as AqlmDequantizeArgs
+from .ops.quantize.aqlm_dequantize import AqlmDequantizeDescriptor as _AqlmDequantizeDescriptor
+from .ops.quantize.aqlm_dequantize import AqlmDequantizePlan as AqlmDequantizePlan
 from .ops.quantize.block_dequantize import BlockDequantizeArgs as BlockDequantizeArgs
 from .ops.quantize.block_dequantize import BlockDequantizeDescriptor as _BlockDequantizeDescriptor
 from .ops.quantize.block_dequantize import BlockDequantizePlan as BlockDequantizePlan
@@ -5405,6 +5411,9 @@ def reduce_window(x: Array, kind: str = 'sum', *, window_dimensions: Any, window
 def reduce_window_backward(dy: A, indices: Array | None = None, *, kind: ReduceWindowKind | str = ..., shape: int | Sequence[int] = ..., spatial_rank: int = ..., kernel_size: int | Sequence[int] = ..., stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """dx[..., i] = sum over the windows that hold i of dy, for extremes of those whose saved index is i."""
 # ops.quant_gemm
+class AqlmGemvDescriptor(_AqlmGemvDescriptor):
+    """x is [m, k], m at most 8, W as in `AqlmFields`, y [m, n]."""
+    def __init__(self, *, out_groups: SupportsIndex, in_groups: SupportsIndex, books: SupportsIndex, entries: SupportsIndex, out_group: SupportsIndex, in_group: SupportsIndex, element: DType, m: SupportsIndex) -> None: ...
 class BlockGemmBackwardDescriptor(_BlockGemmBackwardDescriptor):
     """The fields of `BlockGemmDescriptor`."""
     def __init__(self, *, kind: FormatKind | str, n: SupportsIndex, k: SupportsIndex, group: SupportsIndex | None = None, row_group: SupportsIndex | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., m: SupportsIndex, out_element: DType | None = None, element: DType) -> None: ...
@@ -5450,6 +5459,12 @@ class Sparse24GemmDescriptor(_Sparse24GemmDescriptor):
 class W4A8GemmDescriptor(_W4A8GemmDescriptor):
     """W is [*batch_shape, n, k] of int4 or uint4, see `StoredFields`; x is int8 [*batch_shape, m, k]."""
     def __init__(self, *, kind: FormatKind | str, n: SupportsIndex, k: SupportsIndex, group: SupportsIndex | None = None, row_group: SupportsIndex | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., m: SupportsIndex, element: DType) -> None: ...
+def aqlm_gemv(x: A, codes: Array, codebooks: Array, scales: Array | None = None, bias: Array | None = None, *, out_groups: int = ..., in_groups: int = ..., books: int = ..., entries: int = ..., out_group: int = ..., in_group: int = ..., m: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
+    """y = x @ Wᵀ + bias of up to 8 rows of x, W of AQLM's codes, codebooks and scales as in `AqlmDequantizePlan`."""
+def aqlm_linear(x: Array, codes: Array, codebooks: Array, scales: Array | None = None, bias: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x @ Wᵀ + bias of x [*, in] by weights as AQLM stores them, see `aqlm_dequantize`; the result is [*, out]."""
+def aqlm_linear_backward(dy: Array, x: Array, codes: Array, codebooks: Array, scales: Array | None = None, bias: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of `aqlm_linear`: dy @ W, with W dequantised first. x tells its shape alone."""
 def binary_matmul(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, *, k: int | None = None, bias: Array | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a @ bᵀ of signs that `pack_signs` packed, k - 2 · popcount(a xor b): a [*, bytes], b [n, bytes]."""
 def block_gemm(codes: Array, x: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, bias: Array | None = None, *, kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: int | Sequence[int] = ..., m: int = ..., out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -5555,6 +5570,9 @@ def unpack_signs(x: Array, k: int | None = None, *, element: DType = 'float32', 
 def w4a8_gemm(x: Array, codes: Array, scales: Array, zeros: Array | None = None, scale_x: Array | None = None, bias: Array | None = None, *, kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: int | Sequence[int] = ..., m: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = scale_x · Σ over groups of k of scales · Σ x (w - zeros) + bias: int8 x, weights w of 4 bits (W4A8)."""
 # ops.quantize
+class AqlmDequantizeDescriptor(_AqlmDequantizeDescriptor):
+    """See `AqlmFields`; y is W, in the codebooks' element."""
+    def __init__(self, *, out_groups: SupportsIndex, in_groups: SupportsIndex, books: SupportsIndex, entries: SupportsIndex, out_group: SupportsIndex, in_group: SupportsIndex, element: DType) -> None: ...
 class BlockDequantizeBackwardDescriptor(_BlockDequantizeBackwardDescriptor):
     """The fields of `BlockDequantizeDescriptor`; dy holds `element`."""
     def __init__(self, *, kind: FormatKind | str, n: SupportsIndex, k: SupportsIndex, group: SupportsIndex | None = None, row_group: SupportsIndex | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., element: DType) -> None: ...
@@ -5621,6 +5639,8 @@ class QuantizeDescriptor(_QuantizeDescriptor):
 class SwizzleScalesDescriptor(_SwizzleScalesDescriptor):
     """Scales are [*batch_shape, rows, columns], a column for each block of k; swizzled ones fill whole tiles."""
     def __init__(self, *, batch_shape: SupportsIndex | Sequence[SupportsIndex] = ..., rows: SupportsIndex, columns: SupportsIndex, element: DType) -> None: ...
+def aqlm_dequantize(codes: Array, codebooks: Array, scales: Array | None = None, *, out_groups: int = ..., in_groups: int = ..., books: int = ..., entries: int = ..., out_group: int = ..., in_group: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[out_group · i + a, in_group · j + b] = scales[i] · Σ over m of codebooks[m, codes[i, j, m], a, b]."""
 def block_dequantize(codes: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, *, kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: int | Sequence[int] = ..., scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = the values of `codes`: (number of the code - zero) · (scales · scale), in any format of `FormatKind`."""
 def block_dequantize_backward(codes: Array, dy: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, *, kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: int | Sequence[int] = ..., scale: Scalar = 1.0, return_dscales: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

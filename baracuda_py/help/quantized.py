@@ -8,6 +8,10 @@ _INT4 = """x = np.ones((2, 16), np.float16)
 w, s = np.arange(6, dtype=np.int32).reshape(3, 2), np.ones((2, 3), np.float16)
 """
 
+_AQLM = f"""{_W}codes = rng.integers(0, 256, (4, 8, 2), dtype=np.uint8)  # 2 x 8: vectors of 8 weights
+books = rng.standard_normal((2, 256, 1, 8), dtype=np.float32)
+"""
+
 QUANTIZED = {
     "block_quantize": f"{_W}codes, scales = bc.block_quantize(x, kind='nf4', group=32)",
     "quantized_matmul": """x, codes = np.ones((2, 64), np.float32), np.arange(96, dtype=np.uint8).reshape(3, 32)
@@ -32,6 +36,8 @@ y = bc.scaled_dot(codes, codes.T, scales, scales.T)""",
 a, w = a.reshape(4, 16), w.reshape(2, 3, 16)
 scale_a, scale_b, offsets = np.ones(4, np.float32), np.ones((2, 3), np.float32), np.array([1, 4])
 y = bc.scaled_grouped_mm(a, w.swapaxes(1, 2), scale_a, scale_b, offsets, element="float8_e4m3fn")""",
+    "aqlm_linear": f"{_AQLM}y = bc.aqlm_linear(x, codes, books, np.full(4, 0.5, np.float32))",
+    "aqlm_linear_backward": f"{_AQLM}dx = bc.aqlm_linear_backward(np.ones((3, 4), np.float32), x, codes, books)",
     "matmul_int4": f"{_INT4}y = bc.matmul_int4(x, w, s)",
     "qkv_project_int4": f"{_INT4}q, k, v = bc.qkv_project_int4(x, w, w, w, s, s, s)",
     "qkv_project_int8": """x, w = np.ones((2, 4), np.float16), np.arange(12, dtype=np.int8).reshape(4, 3)

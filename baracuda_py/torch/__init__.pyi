@@ -1177,6 +1177,9 @@ from baracuda_py import pool_backward as pool_backward
 from baracuda_py import reduce_window as reduce_window
 from baracuda_py import reduce_window_backward as reduce_window_backward
 # ops.quant_gemm
+from baracuda_py import aqlm_gemv as aqlm_gemv
+from baracuda_py import aqlm_linear as aqlm_linear
+from baracuda_py import aqlm_linear_backward as aqlm_linear_backward
 from baracuda_py import binary_matmul as binary_matmul
 from baracuda_py import block_gemm as block_gemm
 from baracuda_py import block_gemm_backward as block_gemm_backward
@@ -1228,6 +1231,7 @@ from baracuda_py import ternary_unpack as ternary_unpack
 from baracuda_py import unpack_signs as unpack_signs
 from baracuda_py import w4a8_gemm as w4a8_gemm
 # ops.quantize
+from baracuda_py import aqlm_dequantize as aqlm_dequantize
 from baracuda_py import block_dequantize as block_dequantize
 from baracuda_py import block_dequantize_backward as block_dequantize_backward
 from baracuda_py import block_quantize as block_quantize

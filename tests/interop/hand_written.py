@@ -131,6 +131,10 @@ def _bytes() -> tuple[Any, Any]:
     return rng.integers(-128, 128, (4, 6), dtype=np.int8), rng.integers(-128, 128, (6, 5), dtype=np.int8)
 
 
+def _aqlm() -> list[Any]:
+    return [_codes(5, 2, 2), made(2, 16, 1, 8, seed=1), made(5, seed=2)]
+
+
 def _quantized_layer() -> list[Any]:
     return [made(3, 6), np.ascontiguousarray(_bytes()[1].T), np.abs(made(5, seed=1))]
 
@@ -318,6 +322,8 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "qkv_project_int8": lambda: ([made(2, 16, dtype=np.float16), *[_codes(16, 3).view(np.int8)] * 3], {}),
     "quantized_linear": lambda: (_quantized_layer(), {}),
     "quantized_linear_backward": lambda: ([made(3, 5, seed=2), *_quantized_layer()], {}),
+    "aqlm_linear": lambda: ([made(3, 16), *_aqlm()], {"bias": made(5, seed=3)}),
+    "aqlm_linear_backward": lambda: ([made(3, 5, seed=4), made(3, 16), *_aqlm()], {}),
     "llm_int8_linear": lambda: (_quantized_layer(), {"threshold": 1.0, "max_outliers": 2}),
     "llm_int8_linear_backward": lambda: ([made(3, 5, seed=2), *_quantized_layer()], {}),
     "smooth_quant_linear": lambda: (

@@ -32,6 +32,7 @@ APART = {  # operands whose values are not in the result, or not in each of seve
     "histc": [0], "intersect1d": [1], "rankdata": [0], "setdiff1d": [1], "sort_key_val": [0, 1],
     "convert_element_type": [1], "piecewise": [0], "poly_norm_backward": [1, 2],
     "multi_head_attention_forward": [2, 5, 6], "quantized_linear_backward": [1], "llm_int8_linear_backward": [1],
+    "aqlm_linear_backward": [1],
     "sparse24_matmul_backward": [1, 2, 3], "sparse24_prune_backward": [1], "spectral_norm_step": [1],
     "syrk_backward": [1, 2],
     **{f"{name}_backward": [1, 2] for name in ("convolve", "convolve2d", "correlate", "correlate2d")},
