@@ -6614,15 +6614,15 @@ def jagged_jagged_bmm(x_values: Array, y_values: Array, offsets: Array, *, out: 
     """z[b] = Σ over the rows r of item b of x_values[r]ᵀ y_values[r], [batch, d, n] (fbgemm's)."""
 def jagged_to_padded_dense(values: Array, offsets: Array, max_length: int, padding_value: float = 0.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[b, l, ...] = values[offsets[b] + l, ...], and padding_value behind the end of row b (fbgemm's)."""
-def moe_align_block_size(topk_ids: Array, block_size: int, num_experts: int, expert_map: Array | None = None, pad_sorted_ids: bool = False, *, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array]:
+def moe_align_block_size(topk_ids: Array, block_size: int, num_experts: int, expert_map: Array | None = None, pad_sorted_ids: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array]:
     """(sorted_token_ids, expert_ids, num_tokens_post_padded), int32: slots by expert, in whole blocks (vLLM's)."""
 def moe_permute(x: Array, experts: Array, *, num_experts: int, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array]:
     """(y, offsets, places): the rows of x once for each expert of theirs, in the order of experts."""
-def moe_permute_pad_with_probs(x: Array, experts: Array, probs: Array | None = None, scales: Array | None = None, *, num_experts: int, align_size: int = 16, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array, Array, Array]:
-    """(y, offsets, places, probs, scales): `moe_permute` with the rows of every expert filled up to whole tiles."""
+def moe_permute_pad_with_probs(x: Array, experts: Array, probs: Array | None = None, scales: Array | None = None, *, num_experts: int, align_size: int = 16, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, ...]:
+    """(y, offsets, places), probs and scales if given: `moe_permute` with every expert's rows filled up to whole tiles."""
 def moe_sort_chunks_by_index(x: Array, split_sizes: Array, sorted_index: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y: the chunks of rows of x in the order of sorted_index, one behind the other (Transformer Engine's)."""
-def moe_sort_chunks_by_index_with_probs(x: Array, probs: Array, split_sizes: Array, sorted_index: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+def moe_sort_chunks_by_index_with_probs(x: Array, probs: Array, split_sizes: Array, sorted_index: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(y, probs): `moe_sort_chunks_by_index` of rows and of their probabilities [rows, ...]; gradients of both."""
 def moe_unpermute(y: Array, places: Array, weight: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x[t, ...] = Σ weight[t, k] y[places[t, k], ...]: the experts' results of every token, weighted and added."""

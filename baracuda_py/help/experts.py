@@ -27,7 +27,7 @@ y = bc.fp8_linear(x, weight, recipe="rows")""",
     "dlogits = bc.moe_router_backward(np.ones_like(weights), logits, indices)",
     "moe_align_block_size": "ids, whose, count = bc.moe_align_block_size(np.array([[1, 0], [0, 2]]), 4, 3)",
     "moe_permute_pad_with_probs": f"""{_LOGITS}weights, indices = bc.moe_router(logits, k=2)
-y, offsets, places, probs, _ = bc.moe_permute_pad_with_probs(logits, indices, weights, num_experts=4)""",
+y, offsets, places, probs = bc.moe_permute_pad_with_probs(logits, indices, weights, num_experts=4)""",
     "moe_sort_chunks_by_index": f"{_LOGITS}sizes, order = np.array([1, 3, 2]), np.array([2, 0, 1])\n"
     "y = bc.moe_sort_chunks_by_index(logits, sizes, order)",
     "moe_sort_chunks_by_index_with_probs": f"{_LOGITS}sizes, order = np.array([1, 3, 2]), np.array([2, 0, 1])\n"

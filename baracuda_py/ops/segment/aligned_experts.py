@@ -16,6 +16,7 @@ from ...core.arrays import read
 from ...core.checked import whole
 from ...core.element import INDICES
 from ...core.errors import InvalidProblemError
+from ...core.outputs import each_of
 from ...core.views import reshaped, shape_of
 from ...expressions.elementwise import elementwise
 from ..elementwise.cast import cast
@@ -66,7 +67,9 @@ def _indices(name: str, x: Any, rank: int, what: str) -> tuple[int, ...]:
     return shape
 
 
-def _aligned(experts: Any, count: int, block: int, total: int, options: dict[str, Any]) -> _Aligned:
+def _aligned(
+    experts: Any, count: int, block: int, total: int, options: dict[str, Any], out: Any = None
+) -> _Aligned:  # fmt: skip
     """The slots by expert, those of each expert in `total` places from a multiple of `block` on."""
     order, offsets, found = segment_order(experts, num_segments=count, others=True, return_places=True, **options)
     begins, ends, none = offsets[:-1], offsets[1:], _none(offsets)
@@ -82,14 +85,16 @@ def _aligned(experts: Any, count: int, block: int, total: int, options: dict[str
     slots = _map("where(t < 0, n, s)", "n")(t=there, s=slots, n=none, **options)
     found = _as(found, offsets, options)
     whose = _map("where(p < 0, n, e)", "n")(p=found, e=_as(experts, offsets, options), n=none, **options)
-    moved = _map("where(p < 0, -1, p - s)")(p=found, s=take(shifts, whose, axis=0, **options), **options)
+    moved = _map("where(p < 0, -1, p - s)")(
+        p=found, s=take(shifts, whose, axis=0, **options), out=out, **options
+    )  # fmt: skip
     return _Aligned(own, slots, to, moved)
 
 
 @entry(TakePlan)
 def moe_align_block_size(
     topk_ids: Array, block_size: int, num_experts: int, expert_map: Array | None = None,
-    pad_sorted_ids: bool = False, *, stream: Any = None, preference: Any = None,
+    pad_sorted_ids: bool = False, *, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
     """(sorted_token_ids, expert_ids, num_tokens_post_padded), int32: slots by expert, in whole blocks (vLLM's).
 
@@ -113,24 +118,25 @@ def moe_align_block_size(
     options = {"stream": stream, "preference": preference}
     if expert_map is not None and _indices("expert_map", expert_map, 1, "[num_experts]") != (count,):
         raise InvalidProblemError(f"expert_map must be [{count}], got shape {shape_of(expert_map, 'expert_map')}")
+    outs = each_of(out, 3)
     found = _aligned(flat(topk_ids, shape, "topk_ids"), count, block, total, options)
-    ids = _map("int32(where(s < 0, n, s))", "n")(s=found.slots, n=slots, **options)
+    ids = _map("int32(where(s < 0, n, s))", "n")(s=found.slots, n=slots, out=outs[0], **options)
     whose = found.experts[::block]
     if expert_map is None:
-        experts = _map("int32(e)")(e=whose, **options)
+        experts = _map("int32(e)")(e=whose, out=outs[1], **options)
     else:
         at = _map("where(e < 0, n, e)", "n")(e=whose, n=_none(whose), **options)
         mapped = take(expert_map, at, axis=0, **options)
-        experts = _map("int32(where(e < 0, -1, m))")(e=whose, m=mapped, **options)
-    return ids, experts, _map("int32(e)")(e=found.ends[-1:], **options)
+        experts = _map("int32(where(e < 0, -1, m))")(e=whose, m=mapped, out=outs[1], **options)
+    return ids, experts, _map("int32(e)")(e=found.ends[-1:], out=outs[2], **options)
 
 
 @entry(TakePlan)
 def moe_permute_pad_with_probs(
     x: Array, experts: Array, probs: Array | None = None, scales: Array | None = None, *, num_experts: int,
-    align_size: int = 16, stream: Any = None, preference: Any = None,
-) -> tuple[Any, Any, Any, Any, Any]:  # fmt: skip
-    """(y, offsets, places, probs, scales): `moe_permute` with the rows of every expert filled up to whole tiles.
+    align_size: int = 16, out: Any = None, stream: Any = None, preference: Any = None,
+) -> tuple[Any, ...]:  # fmt: skip
+    """(y, offsets, places), probs and scales if given: `moe_permute` with every expert's rows filled up to whole tiles.
 
     x: [tokens, ...]; experts: [tokens, k], int32 or int64; probs: [tokens, k] or None; scales: [tokens, ...] of fp8
     rows or None. align_size: 16 or 128, say, as fp8 products ask for. y has tokens · k + num_experts (align_size - 1)
@@ -148,13 +154,19 @@ def moe_permute_pad_with_probs(
         raise InvalidProblemError(f"probs must be {shape}, got shape {shape_of(probs, 'probs')}")
     total = -(-(shape[0] * shape[1] + count * (block - 1)) // block) * block
     options = {"stream": stream, "preference": preference}
-    found = _aligned(flat(experts, shape, "experts"), count, block, total, options)
+    outs = iter(each_of(out, 3 + (probs is not None) + (scales is not None)))
+    to, bounds, where = (next(outs) for _ in range(3))
+    given = None if where is None else flat(where, shape, "places")
+    found = _aligned(flat(experts, shape, "experts"), count, block, total, options, given)
     tokens = _map("where(s < 0, s, s // k)", "k")(s=found.slots, k=max(shape[1], 1), **options)
-    y = take(x, tokens, axis=0, **options)
-    weights = None if probs is None else take(flat(probs, shape, "probs"), found.slots, axis=0, **options)
-    beside = None if scales is None else take(scales, tokens, axis=0, **options)
-    offsets = pad(found.ends, (1, 0), **options)
-    return y, offsets, reshaped(found.places, shape, "places"), weights, beside
+    y = take(x, tokens, axis=0, out=to, **options)
+    offsets = pad(found.ends, (1, 0), out=bounds, **options)
+    made = [y, offsets, reshaped(found.places, shape, "places") if where is None else where]
+    if probs is not None:
+        made.append(take(flat(probs, shape, "probs"), found.slots, axis=0, out=next(outs), **options))
+    if scales is not None:
+        made.append(take(scales, tokens, axis=0, out=next(outs), **options))
+    return tuple(made)
 
 
 def _chunks(
@@ -210,12 +222,15 @@ def moe_sort_chunks_by_index(
 
 @entry(TakePlan)
 def moe_sort_chunks_by_index_with_probs(
-    x: Array, probs: Array, split_sizes: Array, sorted_index: Array, *, stream: Any = None, preference: Any = None
-) -> tuple[Any, Any]:
+    x: Array, probs: Array, split_sizes: Array, sorted_index: Array, *, out: Any = None, stream: Any = None,
+    preference: Any = None,
+) -> tuple[Any, Any]:  # fmt: skip
     """(y, probs): `moe_sort_chunks_by_index` of rows and of their probabilities [rows, ...]; gradients of both."""
     if shape_of(probs, "probs")[:1] != shape_of(x, "x")[:1]:
         raise InvalidProblemError(
             f"probs must have {shape_of(x, 'x')[:1]} rows as x, got shape {shape_of(probs, 'probs')}"
         )
     given = {"stream": stream, "preference": preference}
-    return _moved(x, split_sizes, sorted_index, **given), _moved(probs, split_sizes, sorted_index, **given)
+    first, second = each_of(out, 2)
+    y = _moved(x, split_sizes, sorted_index, out=first, **given)
+    return y, _moved(probs, split_sizes, sorted_index, out=second, **given)
