@@ -222,7 +222,7 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "bessel_jn": lambda: ([_part(), 3], {}),
     "jn": lambda: ([2, _part()], {}),
     "split_matmul": lambda: ([made(4, 6), made(6, 5)], {}),
-    "ozaki_matmul": lambda: ([made(4, 6, dtype=np.float64), made(6, 5, dtype=np.float64)], {"slices": 3}),
+    "ozaki_matmul": lambda: ([made(4, 6, dtype=np.float64), made(6, 5, dtype=np.float64)], {}),
     **dict.fromkeys(
         ("matmul_tc", "matmul_tc_async"), lambda: ([made(4, 6, dtype=np.float16), made(6, 5, dtype=np.float16)], {})
     ),

@@ -39,6 +39,7 @@ APART = {  # operands whose values are not in the result, or not in each of seve
     "polyval_backward": [1],
     "hyper_connection_weights": [1, 2, 3, 4, 5, 6],
     "slstm_cell": [1, 2],
+    "permute_2d_sparse_data": [0, 1],
     "coherence": [0, 1], "csd": [0, 1], "freqz": [0, 1], "periodogram": [0], "welch": [0],
     "fold_batch_norm": [0, 1, 2, 5], "lu": [0], "lu_unpack": [0], "qr_multiply": [1], "rsf2csf": [1],
     "fake_quantize_per_channel_affine": [0],  # of steps of 0.5 the estimator is no derivative
