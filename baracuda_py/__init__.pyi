@@ -5559,6 +5559,8 @@ def sparse24_prune(x: Array, *, straight_through: bool = False, out: Out = None,
     """x with all but the two largest of every four neighbours along the last axis made 0; see `Sparse24PrunePlan`."""
 def sparse24_prune_backward(dy: Array, x: Array, *, straight_through: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The gradient of `sparse24_prune` in x: dy where x is kept, or dy itself."""
+def svdquant_linear(x: Array, codes: Array, scales: Array, proj_down: Array | None = None, proj_up: Array | None = None, smooth_factor: Array | None = None, bias: Array | None = None, *, kind: IntGemmKind | str = 'int4', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Q(x / smooth_factor) @ Wᵀ + (x @ proj_down) @ proj_upᵀ + bias: 4-bit inputs and weights (SVDQuant, W4A4)."""
 def ternary_matmul(x: Array, weight: Array, x_scale: Array | None = None, weight_scale: Array | None = None, *, bias: Array | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x @ Wᵀ of int8 x [*, k] by ternary weights [n, k / 4 rounded up] as `ternary_quantize` packs them."""
 def ternary_quantize(weight: Array, *, axis: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:

@@ -2497,6 +2497,7 @@ _BY_FAMILY = {
     "sparse24_matmul_backward": "ops.quant_gemm.sparse24_functions",
     "sparse24_prune": "ops.quant_gemm.sparse24_functions",
     "sparse24_prune_backward": "ops.quant_gemm.sparse24_functions",
+    "svdquant_linear": "ops.quant_gemm.svdquant",
     "ternary_matmul": "ops.quant_gemm.packed_functions",
     "ternary_quantize": "ops.quant_gemm.packed_functions",
     "ternary_unpack": "ops.quant_gemm.packed_functions",

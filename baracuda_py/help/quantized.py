@@ -38,6 +38,8 @@ scale_a, scale_b, offsets = np.ones(4, np.float32), np.ones((2, 3), np.float32),
 y = bc.scaled_grouped_mm(a, w.swapaxes(1, 2), scale_a, scale_b, offsets, element="float8_e4m3fn")""",
     "aqlm_linear": f"{_AQLM}y = bc.aqlm_linear(x, codes, books, np.full(4, 0.5, np.float32))",
     "aqlm_linear_backward": f"{_AQLM}dx = bc.aqlm_linear_backward(np.ones((3, 4), np.float32), x, codes, books)",
+    "svdquant_linear": f"""{_W}codes, scales = bc.block_quantize(x, kind="int4", group=64)
+y = bc.svdquant_linear(x, codes, scales, np.ones((64, 2), np.float32), np.ones((3, 2), np.float32))""",
     "matmul_int4": f"{_INT4}y = bc.matmul_int4(x, w, s)",
     "qkv_project_int4": f"{_INT4}q, k, v = bc.qkv_project_int4(x, w, w, w, s, s, s)",
     "qkv_project_int8": """x, w = np.ones((2, 4), np.float16), np.arange(12, dtype=np.int8).reshape(4, 3)

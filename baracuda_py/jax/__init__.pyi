@@ -1228,6 +1228,7 @@ from baracuda_py import sparse24_matmul as sparse24_matmul
 from baracuda_py import sparse24_matmul_backward as sparse24_matmul_backward
 from baracuda_py import sparse24_prune as sparse24_prune
 from baracuda_py import sparse24_prune_backward as sparse24_prune_backward
+from baracuda_py import svdquant_linear as svdquant_linear
 from baracuda_py import ternary_matmul as ternary_matmul
 from baracuda_py import ternary_quantize as ternary_quantize
 from baracuda_py import ternary_unpack as ternary_unpack

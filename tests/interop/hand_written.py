@@ -324,6 +324,13 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "quantized_linear_backward": lambda: ([made(3, 5, seed=2), *_quantized_layer()], {}),
     "aqlm_linear": lambda: ([made(3, 16), *_aqlm()], {"bias": made(5, seed=3)}),
     "aqlm_linear_backward": lambda: ([made(3, 5, seed=4), made(3, 16), *_aqlm()], {}),
+    "svdquant_linear": lambda: (
+        [
+            made(3, 64), _codes(5, 32), np.abs(made(5, 2, seed=1)), made(64, 2, seed=2), made(5, 2, seed=3),
+            np.abs(made(64, seed=4)) + 1, made(5, seed=5),
+        ],
+        {},
+    ),
     "llm_int8_linear": lambda: (_quantized_layer(), {"threshold": 1.0, "max_outliers": 2}),
     "llm_int8_linear_backward": lambda: ([made(3, 5, seed=2), *_quantized_layer()], {}),
     "smooth_quant_linear": lambda: (

@@ -29,6 +29,7 @@ _PACKED, _GPTQ = (1, 2, 3, 4, 6, 8), (2, 3, 4, 8)  # bits of codes that `pack_co
 
 
 def bits_of(bits: Any, known: tuple[int, ...]) -> int:
+    """bits, one of the known."""
     found = whole("bits", bits, 1, 8)
     if found not in known:
         raise InvalidProblemError(f"bits must be {', '.join(map(str, known[:-1]))} or {known[-1]}, got {found}")
@@ -95,6 +96,7 @@ def words_of(codes: Any) -> Any:
 
 
 def turned_over(x: Any) -> Any:
+    """The transpose of a matrix, dense."""
     return contiguous(swapaxes(x, 0, 1))
 
 
