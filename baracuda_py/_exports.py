@@ -2863,6 +2863,7 @@ _BY_FAMILY = {
     "lstm_gates": "ops.recurrence.lstm_cell",
     "lstm_gates_backward": "ops.recurrence.lstm_cell",
     "mamba2_ssd": "ops.recurrence.state_space_functions",
+    "mesa_net": "ops.recurrence.mesa_net",
     "min_gru": "ops.recurrence.gated_recurrences",
     "min_lstm": "ops.recurrence.gated_recurrences",
     "mlstm": "ops.recurrence.mlstm",

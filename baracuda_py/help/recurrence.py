@@ -28,6 +28,8 @@ RECURRENCE: dict[str, str] = {
     "y = bc.comba(q, k, v, 0.9 * k, g, beta, d, use_qk_l2norm=True)",
     "comba_decode": f"{_QKV}{_G}{_BETA}state = np.zeros((3, 2, 16, 4), np.float32)\n"
     "y = bc.comba_decode(q, k, v, 0.9 * k, g, beta, state, slots=np.array([2]), use_qk_l2norm=True)",
+    "mesa_net": f"{_QKV}{_G}{_BETA}lamb = np.full((2, 16), 0.5, np.float32)\n"
+    "y = bc.mesa_net(q, k, v, g, beta, lamb, max_cg_iterations=16)",
     "mamba2_ssd": f"""{_RNG}x = rng.standard_normal((1, 8, 2, 4), dtype=np.float32)
 dt = rng.random((1, 8, 2), dtype=np.float32)
 B, C = rng.standard_normal((2, 1, 8, 1, 16), dtype=np.float32)

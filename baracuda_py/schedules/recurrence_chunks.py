@@ -13,7 +13,8 @@ from .recurrence_backward import SUMS, nothing, sum_of
 CREW = 256
 JOINED = 4  # blocks that share 64 columns of a state at a border, of the delta rule
 _AREA = CHUNK * CHUNK
-_OF_RANK_ONE = ("kept_keys", "kept_writers", "totals")
+_OF_CHANNELS = ("kept_keys", "totals")  # of operands with decays of channels, scaled once a chunk
+_OF_RANK_ONE = (*_OF_CHANNELS, "kept_writers")
 _KEPT = ("memory", "slopes", "u", "du", "w", "inverse", "alike", *_OF_RANK_ONE, "kept_queries")
 _BORDERS = ("carried", "moves")
 _GRADIENTS = ("dq", "dk", "dv", "dg", "dbeta", "dg_channel")
@@ -25,9 +26,8 @@ PARAMS = Params(
     **dict.fromkeys(("segment", "borders_each"), "i64"), **dict.fromkeys(("local", "back"), "i32"),
     most_uncut=MOST_UNCUT, joined=JOINED,
 )  # fmt: skip
-# Along sequences; others have all chunks at once.
-_WALKS = ("states", "slopes", "channel_states", "channel_slopes", "rank_states", "rank_slopes")
-_OF_ANY_RULE = ("local", "channel_local", "rank_local", "rank_states", "rank_slopes", "rank_reads")
+_WALKS = ("states", "slopes")  # along sequences; others have all chunks at once
+_OF_ANY_RULE = ("local", "channel_local", "channel_scaled", "rank_local", "rank_states", "rank_slopes", "rank_reads")
 _RULES = {"": "false", "delta_": "true"}  # of kernels' names and templates
 _BITS = {"dq": 1, "dk": 2, "dv": 4, "dg_channel": 8}  # of `whole`: outputs that are no sums of heads
 _HEADS = {"dq": "q_heads", "dk": "k_heads", "dv": "v_heads", "dg_channel": "num_heads"}
@@ -40,6 +40,7 @@ class Chunks:
         desc = self.desc = p.desc
         self.d, self.rank = d, p.views.get("a") is not None
         self.delta = self.rank or p.beta is not None  # steps make more of a state than a multiple of its rows
+        self.channels = p.views.get("g_channel") is not None
         steps = desc.seq_len if desc.batch_size else 0
         self.each = -(-steps // CHUNK)
         packed = p.views.get("cu_seqlens") is not None
@@ -59,18 +60,18 @@ class Chunks:
         state, area = self.local * self.tiles * self.d * CHUNK * 2, self.local * self.tiles * _AREA * 2
         return {
             "memory": state, "slopes": state, "u": area, "du": area, "w": self.local * CHUNK * self.d * 2,
-            "inverse": self.local * _AREA * 4, "alike": self.local * _AREA * 4, **self._of_rank_one(),
+            "inverse": self.local * _AREA * 4, "alike": self.local * _AREA * 4, **self._of_channels(),
         }  # fmt: skip
 
-    def _of_rank_one(self) -> dict[str, int]:
-        if not self.rank:
+    def _of_channels(self) -> dict[str, int]:
+        if not self.channels:
             return {}
         rows = self.local * CHUNK * self.d * 2
+        made = {"kept_keys": rows, "totals": self.local * self.d * 4, "kept_queries": rows}
+        if not self.rank:
+            return made
         reads = self.desc.batch_size * self.desc.seq_len * self.each_sequence * CHUNK * 2
-        return {
-            "u": reads, "du": reads, "kept_keys": rows, "kept_writers": rows, "totals": self.local * self.d * 4,
-            "kept_queries": rows,
-        }  # fmt: skip
+        return made | {"u": reads, "du": reads, "kept_writers": rows}
 
     def params(self, used: int) -> tuple[dict[str, Any], int]:
         """What launches are told of segments, and the bytes of workspace then used."""
@@ -107,13 +108,14 @@ class Chunks:
             "states": (4 if delta else 3) * rows + 3 * area,
             "slopes": (4 * rows + 4 * area) if delta else 3 * rows + 3 * area,
             "channel_local": 3 * rows + 5 * area,
-            "channel_states": (5 if delta else 4) * rows + area,
+            "channel_states": (5 if delta else 3) * rows + 2 * area,
+            "channel_scaled": (4 if backward else 3) * rows,
             "channel_outputs": 5 * rows + (2 if self.rank else 1) * area,
             "rank_local": 4 * rows + 4 * area,
             "rank_states": 4 * rows + 2 * area,
             "rank_slopes": 4 * rows + 2 * area,
             "rank_reads": 3 * area,
-            "channel_slopes": (5 * rows + 2 * area) if delta else 4 * rows + area,
+            "channel_slopes": (4 * rows + 3 * area) if delta else 3 * rows + 2 * area,
             "channel_gradients": max(5 * rows + 2 * area, 4 * rows + 4 * area),
             "outputs": 3 * rows + 2 * area,
             "join": 0,
@@ -167,9 +169,10 @@ def _backward(p: Problem) -> Geometry | str:
         return nothing(p)
     if chunks.rank:
         return _of_rank_one(p, chunks)
-    delta, channels, used, params = chunks.delta, p.views.get("g_channel") is not None, 0, _given(p)
+    delta, channels, used, params = chunks.delta, chunks.channels, 0, _given(p)
+    always = ("memory", "slopes", *_OF_CHANNELS, "kept_queries")
     for name, nbytes in chunks.sizes().items():
-        there = name in ("memory", "slopes") or (delta and (channels or name != "alike"))
+        there = name in always or (delta and (channels or name != "alike"))
         params[name] = ("@workspace", used) if there else "@null"
         used += aligned(nbytes) if there else 0
     told, used = chunks.params(used)
@@ -193,8 +196,8 @@ def _backward(p: Problem) -> Geometry | str:
         used += aligned(chunks.local * desc.d_k * 4)
     wanted = any(params[name] != "@null" for name in (*_GRADIENTS, "dbonus"))
     of, steps = "channel_" * channels, []
-    if delta and chunks.local:
-        steps.append(chunks.step(f"{of}local", params, backward=True))
+    if (delta or channels) and chunks.local:
+        steps.append(chunks.step(f"{of}local" if delta else "channel_scaled", params, backward=True))
     if wanted or (delta and chunks.segment):
         steps += chunks.walk(f"{of}states", params, final=wanted)
     steps += chunks.walk(f"{of}slopes", params)
@@ -267,10 +270,10 @@ def _forward(p: Problem) -> Geometry | str:
     desc = p.desc
     if desc.stepwise:
         return "in chunks, and stepwise asks for step by step"
-    chunks, channels = chunks_for(p), p.views.get("g_channel") is not None
+    chunks = chunks_for(p)
     if isinstance(chunks, str):
         return chunks
-    delta = chunks.delta
+    delta, channels = chunks.delta, chunks.channels
     if not (delta or channels) and desc.seq_len <= CHUNK:
         return "one chunk, of which one launch makes as much"
     params: dict[str, Any] = common(p) | {
@@ -281,7 +284,8 @@ def _forward(p: Problem) -> Geometry | str:
     if p.final_state is not None:
         params |= {"final_state": "final_state", "final_stride": three(p.final_state)}
     used = 0
-    for name in ("memory", *(("u", "w") if delta else ()), *(_OF_RANK_ONE if chunks.rank else ())):
+    kept = _OF_RANK_ONE if chunks.rank else _OF_CHANNELS if channels else ()
+    for name in ("memory", *(("u", "w") if delta else ()), *kept):
         params[name] = ("@workspace", used)
         used += aligned(chunks.sizes()[name])
     told, used = chunks.params(used)
@@ -293,7 +297,8 @@ def _forward(p: Problem) -> Geometry | str:
         steps = [chunks.step(outputs, params, blocks=blocks)] * (blocks > 0)
         return Geometry(tuple(steps), used, layout_of(p))
     before = "rank_" if chunks.rank else of
-    steps = [chunks.step(f"{before}local", params)] * delta
+    local = f"{before}local" if delta else "channel_scaled"
+    steps = [chunks.step(local, params)] * (delta or channels)
     steps += [*chunks.walk(f"{before}states", params), chunks.step(outputs, params)]
     return Geometry(tuple(step for step in steps if step.grid[0]), used, layout_of(p))
 
@@ -313,20 +318,26 @@ def _kernels(names: tuple[str, ...], rules: dict[str, str] = _RULES) -> tuple[Ke
     return tuple(made)
 
 
-_RANK_WALKS = tuple(
-    Kernel(
-        f"rank_{name}_{d}", f"linear_attention_rank_states<{{T}}, {d}, {back}>", PARAMS, threads=CREW, min_blocks=2,
-        source="recurrence/linear_attention_rank_states.cu", kindless=True,
-    )
-    for name, back in (("states", "false"), ("slopes", "true"))
-    for d in CHUNK_DIMS
-)  # fmt: skip
+def _walks(of: str, rules: dict[str, str]) -> tuple[Kernel, ...]:
+    """One kernel along sequences in both directions: states, then gradients of states."""
+    return tuple(
+        Kernel(
+            f"{of}_{name}_{rule}{d}", f"linear_attention_{of}_states<{{T}}, {d}{delta and f', {delta}'}, {back}>",
+            PARAMS, threads=CREW, min_blocks=2, source=f"recurrence/linear_attention_{of}_states.cu", kindless=True,
+        )
+        for name, back in (("states", "false"), ("slopes", "true"))
+        for rule, delta in rules.items()
+        for d in CHUNK_DIMS
+    )  # fmt: skip
+
+
+_RANK_WALKS, _CHANNEL_WALKS = _walks("rank", {"": ""}), _walks("channel", _RULES)
 BACKWARD_CHUNKS_ROW = Variant(
     "chunks", _backward, source="recurrence/linear_attention_gradients.cu", elements=HALVES,
     kernels=(
         *_kernels(("local", "states", "join", "slopes", "gradients")),
-        *_kernels(("channel_local", "channel_states", "channel_slopes", "channel_gradients")),
-        *_kernels(("rank_local", "rank_reads")),
+        *_kernels(("channel_local", "channel_scaled", "channel_gradients", "rank_local", "rank_reads")),
+        *_CHANNEL_WALKS,
         *_RANK_WALKS,
         *SUMS,
     ),
@@ -338,9 +349,10 @@ FORWARD_CHUNKS_ROW = Variant(
     source="recurrence/linear_attention_outputs.cu",
     elements=HALVES,
     kernels=(
-        *_kernels((*(f"{of}{name}" for of in ("", "channel_") for name in ("local", "states", "outputs")), "join")),
+        *_kernels(("local", "states", "outputs", "join", "channel_local", "channel_scaled", "channel_outputs")),
         *_kernels(("rank_local", "channel_outputs"), {"rank_": "2"}),
-        *_RANK_WALKS[: len(CHUNK_DIMS)],
+        *_CHANNEL_WALKS[: len(_CHANNEL_WALKS) // 2],
+        *_RANK_WALKS[: len(_RANK_WALKS) // 2],
     ),
     guarantee=Guarantee(Relative(3, mean=3), batch_invariant=True),
     may_spill=True,

@@ -1394,6 +1394,7 @@ from baracuda_py import lstm_cell as lstm_cell
 from baracuda_py import lstm_gates as lstm_gates
 from baracuda_py import lstm_gates_backward as lstm_gates_backward
 from baracuda_py import mamba2_ssd as mamba2_ssd
+from baracuda_py import mesa_net as mesa_net
 from baracuda_py import min_gru as min_gru
 from baracuda_py import min_lstm as min_lstm
 from baracuda_py import mlstm as mlstm

@@ -43,6 +43,32 @@ BARACUDA_D void scale_channels(T* to, const T* from, int first, int end, F&& fac
   }
 }
 
+// What walks along a sequence take of a chunk, kept in the workspace: exp G[63], k exp(G[63] - G), and q exp Q, where Q is
+// G or G of the step before. All threads of the block call them; scaled, [64][DK], may be the operand.
+template <int DK, class P> BARACUDA_D void keep_total(const P& p, i64 own, const float* logs) {
+  const int d = static_cast<int>(threadIdx.x);
+  if (d < DK) static_cast<float*>(p.totals)[own * DK + d] = fade(logs[(chunk - 1) * DK + d]);
+}
+template <int DK, class T, class F> BARACUDA_D void keep_rows(void* to, i64 own, T* scaled, const T* from, F&& factor) {
+  scale_channels<DK>(scaled, from, 0, chunk, factor);
+  __syncthreads();
+  tile::copy_out<chunk, DK, crew>(static_cast<T*>(to) + own * chunk * DK, DK, scaled, static_cast<int>(threadIdx.x),
+                                  chunk, DK, true);
+  __syncthreads();
+}
+template <int DK, class T, class P>
+BARACUDA_D void keep_keys(const P& p, i64 own, T* scaled, const T* keys, const float* of_key, const float* logs) {
+  const float* const last = logs + (chunk - 1) * DK;
+  keep_rows<DK>(p.kept_keys, own, scaled, keys,
+                [&](int i, int d) { return of_key[i] * fade(last[d] - logs[i * DK + d]); });
+}
+template <int DK, class T, class P>
+BARACUDA_D void keep_queries(const P& p, i64 own, T* queries, const float* of_query, const float* logs, bool before) {
+  keep_rows<DK>(p.kept_queries, own, queries, queries, [&](int i, int d) {
+    return of_query[i] * fade(!before ? logs[i * DK + d] : i > 0 ? logs[(i - 1) * DK + d] : 0.0f);
+  });
+}
+
 // put(i, j, x[i] k[j] with their decays) for j <= i: products of exp(Q[i] - logs[j]), where Q is logs, or with a bonus that of
 // the step before, and the bonus stands for the decay where j is i. Between blocks of 16 steps the decay is a product of
 // exp(Q[i] - R) and exp(R - logs[j]), R being the logs at the end of the block before i's, of which neither is more than 1;

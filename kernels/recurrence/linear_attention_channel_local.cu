@@ -4,7 +4,8 @@
 // With A = tril(diag(beta) K, -1) of a chunk, K[i][j] = sum over d of k[i] k[j] exp(G[i] - G[j]), and R = (1 + A)^-1:
 //   u = R diag(beta) v,   w = -R diag(beta) (k * exp G), so that u + w S is what the rule writes after a state S.
 // R is found in float32, and enters products as a sum of two numbers of 16 bits. For the backward R and K are kept, and
-// du = W^T dy, W as in linear_attention_channel_outputs.cu.
+// du = W^T dy, W as in linear_attention_channel_outputs.cu. Kept besides is what walks take of the chunk, scaled here once:
+// k * exp(G[63] - G), exp G[63], and for the backward q * exp G with the scale.
 //
 // Schedule: a block of eight warps has a chunk of one head. The order of every sum is fixed by the step's place in its
 // sequence.
@@ -54,6 +55,7 @@ template <class T, int DK, class P> BARACUDA_D void linear_attention_channel_loc
     __syncthreads();
     decayed_products<DK>(scaled, queries, keys, logs, of_query, of_key, nullptr, p.d_k,
                          [&](int i, int j, float x) { values[tile::at<64>(i, j / 8) + j % 8] = from_acc<T>(x); });
+    keep_queries<DK>(p, own, queries, of_query, logs, false);
 #pragma unroll 1
     for (i64 n = 0; n < tiles; ++n) {
       const int left = static_cast<int>(min<i64>(width, p.d_v - n * width));
@@ -81,6 +83,8 @@ template <class T, int DK, class P> BARACUDA_D void linear_attention_channel_loc
     system[i * chunk + j] = j < i ? betas[i] * x : 0.0f;
     if (kept != nullptr) kept[i * chunk + j] = x;
   });
+  keep_total<DK>(p, own, logs);
+  keep_keys<DK>(p, own, scaled, keys, of_key, logs);
   for (int i = thread; i < area; i += crew) inverse[i] = i / width == i % width ? 1.0f : 0.0f;
   scale_channels<DK>(keys, keys, 0, chunk, [&](int i, int d) { return of_key[i] * fade(logs[i * DK + d]); });
   __syncthreads();

@@ -43,11 +43,8 @@ template <class T, int DK, class P> BARACUDA_D void linear_attention_rank_local(
   const float* const end_logs = logs + (chunk - 1) * DK;
   const auto keep = [&](void* to, const float* factors) {  // what the state takes of the chunk
     __syncthreads();                                       // all have read the rows
-    scale_channels<DK>(others, others, 0, chunk,
-                       [&](int i, int d) { return factors[i] * fade(end_logs[d] - logs[i * DK + d]); });
-    __syncthreads();
-    tile::copy_out<chunk, DK, crew>(static_cast<T*>(to) + own * chunk * DK, DK, others, thread, chunk, DK, true);
-    __syncthreads();
+    keep_rows<DK>(to, own, others, others,
+                  [&](int i, int d) { return factors[i] * fade(end_logs[d] - logs[i * DK + d]); });
   };
   sum_channels<DK>(logs, p, here.batch, here.start, head, steps);
   if (thread < chunk) ones[thread] = 1.0f;
@@ -62,10 +59,7 @@ template <class T, int DK, class P> BARACUDA_D void linear_attention_rank_local(
     __syncthreads();
     decayed_products<DK>(scaled, readers, others, logs, of_key, ones, nullptr, p.d_k,
                          [&](int i, int j, float x) { known[tile::at<64>(i, j / 8) + j % 8] = from_acc<T>(x); });
-    scale_channels<DK>(readers, readers, 0, chunk, [&](int i, int d) { return of_key[i] * fade(logs[i * DK + d]); });
-    __syncthreads();
-    tile::copy_out<chunk, DK, crew>(static_cast<T*>(p.kept_queries) + own * chunk * DK, DK, readers, thread, chunk, DK,
-                                    true);
+    keep_queries<DK>(p, own, readers, of_key, logs, false);
 #pragma unroll 1
     for (i64 n = 0; n < tiles; ++n) {
       const int left = static_cast<int>(min<i64>(width, p.d_v - n * width));
@@ -92,7 +86,7 @@ template <class T, int DK, class P> BARACUDA_D void linear_attention_rank_local(
   cp_async_wait<0>();
   __syncthreads();
   if (thread < chunk) of_key[thread] = norm_of<DK>(p, others, thread);
-  if (thread < DK) static_cast<float*>(p.totals)[own * DK + thread] = fade(end_logs[thread]);
+  keep_total<DK>(p, own, logs);
   __syncthreads();
   // The diagonal, for which the logs stand, is not used.
   decayed_products<DK>(scaled, readers, others, logs, ones, of_key, logs, p.d_k, [&](int i, int j, float x) {

@@ -48,6 +48,7 @@ RECURRENCE: dict[str, Callable[[], Call]] = {
     ),
     "comba": lambda: ([*_qkv(), _x(1, 5, 2, 4, seed=5), _G, _BETA, _x(2, seed=6)], {"use_qk_l2norm": True}),
     "comba_decode": lambda: ([*_qkv(), _x(1, 5, 2, 4, seed=5), _G, _BETA, _x(1, 2, 4, 3, seed=6)], {}),
+    "mesa_net": lambda: ([*_qkv(), _G, _BETA, 0.5 + np.abs(_x(2, 4, seed=5))], {"max_cg_iterations": 3}),
     "mamba2_ssd": _mamba,
     "mlstm": lambda: ([*_qkv(), _x(1, 5, 2, seed=3), 2 + _x(1, 5, 2, seed=4)], {}),
     "hgrn": lambda: ([_x(1, 5, 3), -np.abs(_x(1, 5, 3, seed=1))], {}),
