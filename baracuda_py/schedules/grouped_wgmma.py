@@ -100,7 +100,7 @@ def rows_wgmma_step(
 
 
 def product_wgmma_step(p: Problem, operands: Mapping[str, str], swapped: tuple[str, ...] = ()) -> Step | str:
-    """`product_step` by TMA: a is dense along m, b along n, y along either: its transpose is bᵀ aᵀ, of the same bits."""
+    """`product_step` by TMA: a is dense along m, b along n, y along either, as yᵀ = bᵀ aᵀ has the same bits."""
     a, b, y = (transposed(p.views[operands[n]]) if n in swapped else p.views[operands[n]] for n in ("a", "b", "y"))
     if stored_map(operands["y"], y, p.desc.groups) is None:
         a, b, y = transposed(b), transposed(a), transposed(y)

@@ -195,7 +195,7 @@ def _too_long(desc: QuantizedConvDescriptor) -> str | None:
 
 
 def codes_laid(torch: Any, desc: Any) -> dict[str, Any]:
-    """Operands of a benchmark, channels last; of integers with scales that bring most results into the range of codes."""
+    """Operands of a benchmark, channels last; of integers scales that bring most results into the range of codes."""
     dtype = getattr(torch, str(desc.element))
 
     def made(shape: Any) -> Any:

@@ -45,7 +45,7 @@ def svdquant_linear(
     element="int4")`), scales float32 [out, groups]; Q is `dynamic_quantize` to int4 of the same groups, sums of a group
     are exact and add up in float32 (`IntGemmPlan`). kind nvfp4: groups of 16 with float8 scales, by `scaled_matmul`.
     Quotients are float32; each of the two products is rounded to x's element (of nvfp4 the sum alone), and so is
-    x @ proj_down. The low-rank branch takes x as it is: the paper's, of x / smooth_factor, has the rows of its proj_down
+    x @ proj_down. The low-rank branch takes x as it is: the paper's, of x / smooth_factor, has the rows of proj_down
     divided by smooth_factor before. Li et al., SVDQuant, 2024. Several launches; there is no gradient.
     """
     options = {"stream": stream, "preference": preference}
