@@ -114,6 +114,10 @@ PARAMS = Params(
 ROW_STATES = 16  # of the kernel whose threads have a channel each
 
 
+def _state_elements(element: ElementKind) -> dict[str, Any]:
+    return {"S": tuple(dict.fromkeys((element.acc, element)))}
+
+
 def update_geometry(p: Problem) -> Geometry | str:
     """One launch, of real numbers or of pairs."""
     desc = p.desc
@@ -122,7 +126,6 @@ def update_geometry(p: Problem) -> Geometry | str:
     if not max(desc.batch, desc.dim) < 2**31:
         return "batch or dim is 2^31 or more"
     each, lanes = lanes_of(desc.states, desc.pair)
-    wide = desc.state_element is desc.element.acc
     in_rows = all(p.views[n].inner_dense and p.views[n].aligned() for n in ("state", "a", "b", "c"))
     values = {
         **{f"{n}_strides": leading(p.views[n], 3) for n in ("state", "b", "c")},
@@ -131,13 +134,13 @@ def update_geometry(p: Problem) -> Geometry | str:
         "d_step": strides_of(p.d, 1)[0], "bias_step": strides_of(p.delta_bias, 1)[0],
         "index_step": strides_of(p.state_indices, 1)[0], "batch": desc.batch, "dim": desc.dim,
         "per_group": desc.dim // desc.groups, "slots": desc.slots, "states": desc.states, "lanes": lanes,
-        "softplus": desc.softplus, "wide_state": wide,
+        "softplus": desc.softplus, "wide_state": desc.state_element is desc.element.acc,
         "wide_indices": p.state_indices is not None and p.state_indices.element is ElementKind.I64,
     }  # fmt: skip
     dense = all(p.views[n].dense for n in ("state", "u", "b", "c", "y"))
     layout = "contiguous" if dense else "strided"
     if desc.pair == 1 and desc.states == ROW_STATES and in_rows:
-        kernel, axes, lanes = ("rows" if wide else "narrow_rows"), {}, 1
+        kernel, axes, lanes = "rows", {"S": desc.state_element}, 1
     else:
         kernel, axes = "update", {} if desc.pair == 2 else {"NS": each}
     blocks = grid(-(-desc.batch * desc.dim * lanes // THREADS))
@@ -183,8 +186,7 @@ class SelectiveStateUpdatePlan(Slotted, Plan):
             "channels", update_geometry, source="recurrence/selective_state_update.cu",
             kernels=(
                 Kernel("update", "selective_state_update<{T}, {NS}>", PARAMS, {"NS": STATES}, threads=THREADS),
-                Kernel("rows", "selective_state_rows<{T}, acc_t<{T}>>", PARAMS, threads=THREADS),
-                Kernel("narrow_rows", "selective_state_rows<{T}, {T}>", PARAMS, threads=THREADS),
+                Kernel("rows", "selective_state_rows<{T}, {S}>", PARAMS, _state_elements, threads=THREADS),
             ),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
