@@ -233,17 +233,16 @@ class Decoder:
 
     def _backward(self, tokens: Any, dx: Any, saved: Weights) -> Weights:
         """Gradients of all weights but the head, of the gradient of what that multiplies."""
-        p, w, grads = self.preset, self.weights, {}
+        p, grads = self.preset, {}
         dstream = self._norm_backward("final", dx, None, saved, grads)
         for i in reversed(range(p.layers)):
-            grads[f"down{i}"] = product(saved[f"hidden{i}"].T, dstream)
-            dhidden = bc.matmul(dstream, w[f"down{i}"].T)
+            dhidden = self.layer_gradients(f"down{i}", saved[f"hidden{i}"], dstream, grads)
             packed = saved[f"packed{i}"]
             dpacked = self.xp.empty_like(packed)
             dgate, dup = self._halves(dpacked)
             bc.swiglu_backward(dhidden, *self._halves(packed), out={"dgate": dgate, "dup": dup})
-            grads[f"up{i}"] = product(saved[f"mlp{i}"][2].T, dpacked)
-            dstream = self._norm_backward(f"mlp{i}", bc.matmul(dpacked, w[f"up{i}"].T), dstream, saved, grads)
+            dbranch = self.layer_gradients(f"up{i}", saved[f"mlp{i}"][2], dpacked, grads)
+            dstream = self._norm_backward(f"mlp{i}", dbranch, dstream, saved, grads)
             dbranch = self._attention_backward(i, dstream, tokens.shape, saved, grads)
             dstream = self._norm_backward(f"attention{i}", dbranch, dstream, saved, grads)
         dweight = bc.embedding_backward(dstream.reshape(*tokens.shape, p.d), tokens, num_embeddings=p.vocab)
@@ -258,8 +257,7 @@ class Decoder:
     def _attention_backward(self, i: int, dstream: Any, shape: tuple[int, int], saved: Weights, grads: Weights) -> Any:
         p = self.preset
         q, k, v, y, lse = saved[f"sdpa{i}"]
-        grads[f"out{i}"] = product(y.reshape(dstream.shape).T, dstream)
-        dy = bc.matmul(dstream, self.weights[f"out{i}"].T).reshape(y.shape)
+        dy = self.layer_gradients(f"out{i}", y.reshape(dstream.shape), dstream, grads).reshape(y.shape)
         dqkv = self.xp.empty((dstream.shape[0], p.qkv), dy.dtype)
         dq, dk, dv = self._heads(dqkv, shape)
         heads_first = (0, 2, 1, 3)
@@ -267,8 +265,12 @@ class Decoder:
             q, k, v, y.transpose(heads_first), lse, dy.transpose(heads_first), is_causal=True, out=(dq, dk, dv)
         )
         bc.rope_backward(dq, dy2=dk, out=(dq, dk))
-        grads[f"qkv{i}"] = product(saved[f"attention{i}"][2].T, dqkv)
-        return bc.matmul(dqkv, self.weights[f"qkv{i}"].T)
+        return self.layer_gradients(f"qkv{i}", saved[f"attention{i}"][2], dqkv, grads)
+
+    def layer_gradients(self, name: str, x: Any, dy: Any, grads: Weights) -> Any:
+        """The gradient of what a layer multiplies; that of its matrix, in float32, goes to `grads`."""
+        grads[name] = product(x.T, dy)
+        return bc.matmul(dy, self.weights[name].T)
 
     def update(self, grads: Weights, step: Any, learning_rate: Any) -> None:
         """Clip the global gradient norm to 1 and take an AdamW step; only matrices decay.

@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 import gpt_host
 import numpy as np
 from gpt_data import Corpus, TextError, load
+from gpt_fp8 import in_fp8
 from gpt_model import PRESETS, Preset
 from gpt_optimizers import OPTIMIZERS
 from gpt_train import held_out_loss, train
@@ -77,6 +78,7 @@ def options(argv: list[str] | None) -> argparse.Namespace:
         "--sample", type=int, metavar="BYTES", help="bytes to generate (default: what the context holds)"
     )
     parser.add_argument("--optimizer", choices=sorted(OPTIMIZERS), default="adamw", help="default: adamw")
+    parser.add_argument("--fp8", action="store_true", help="products of layers and their gradients in fp8")
     parser.add_argument("--temperature", type=float, default=0.8)
     parser.add_argument("--top-k", type=int, default=40)
     return parser.checked(argv, steps=1, sample=0, temperature=0, top_k=0, seed=0)
@@ -124,6 +126,8 @@ def prepare(asked: argparse.Namespace) -> tuple[Preset, Any, Any, Corpus]:
     preset = PRESETS[name]
     if asked.steps:
         preset = dataclasses.replace(preset, steps=asked.steps)
+    if getattr(asked, "fp8", False):
+        preset = dataclasses.replace(preset, compute="bfloat16")
     need, free = preset.memory(device.kind == "cpu"), free_memory(device)
     if need > free:
         instead = "" if name == "cpu" else "; try --preset cpu"
@@ -160,7 +164,8 @@ def run(argv: list[str] | None = None) -> dict[str, Any]:
     logger.addHandler(log)
     where, prompt = describe(device), b"def "
     print(f"{preset.parameters():,} parameters, {len(corpus.train):,} bytes of {corpus.source}, on {where}", flush=True)
-    model = OPTIMIZERS[asked.optimizer](preset, xp, asked.seed)
+    decoder = OPTIMIZERS[asked.optimizer]
+    model = (in_fp8(decoder) if asked.fp8 else decoder)(preset, xp, asked.seed)
     losses, rate = train(model, corpus, asked.seed)
     held_out = held_out_loss(model, corpus)
     curve = Path(asked.out) / "train_gpt.png"

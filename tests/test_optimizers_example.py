@@ -39,3 +39,25 @@ def test_a_batch_is_learnt(name: str, compute: str) -> None:
     if model.copies:
         for n, w in model.matrices.items():
             np.testing.assert_allclose(model.copies[n].astype(np.float32), w, rtol=2**-8, atol=0)
+
+
+def test_layers_in_fp8() -> None:
+    """Gradients are near those of bfloat16, and a batch is learnt."""
+    from gpt_fp8 import in_fp8
+    from gpt_model import Decoder, Preset
+
+    preset = Preset(
+        d=32, layers=1, heads=4, kv_heads=2, ffn=48, context=12, batch=3, steps=2, learning_rate=1e-2,
+        compute="bfloat16", eval_batches=1, vocab=17,
+    )  # fmt: skip
+    model, plain = in_fp8(Decoder)(preset, np, 3), Decoder(preset, np, 3)
+    tokens, targets = np.random.default_rng(0).integers(0, 17, (2, 3, 12)).astype(np.int32)
+    (loss, grads), (want, known) = (one.loss_and_gradients(tokens, targets) for one in (model, plain))
+    np.testing.assert_allclose(float(loss), float(want), rtol=1e-2)
+    for name, gradient in known.items():
+        off = np.linalg.norm(grads[name] - gradient) / np.linalg.norm(gradient)
+        assert 0 < off < 0.15, (name, off)
+    for step in range(1, 16):
+        last, grads = model.loss_and_gradients(tokens, targets)
+        model.update(grads, np.array(step), np.array(1e-2))
+    assert float(last) < 0.85 * float(loss)
