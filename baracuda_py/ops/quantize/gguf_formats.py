@@ -153,6 +153,8 @@ def block_format(
     cpp: str, read: Callable[[Block], Any], nbytes: int, unit: int, block: int = 32, *, header: str | None = None,
     lattice: Lattice | None = None,
 ) -> Format:  # fmt: skip
+    """A format whose bytes hold everything, `nbytes` for each `block` weights, which `read` gives of [..., nbytes]."""
+
     def values(codes: Any, k: int) -> Any:
         return read(codes.reshape(*codes.shape[:-1], k // block, nbytes)).reshape(*codes.shape[:-1], k)
 
