@@ -225,7 +225,6 @@ EXPORTED: dict[str, Callable[[], list[Call]]] = {
         ([(2, 3), (4, 8)], {}),
         ([[2, 4, 6], [4, 4, 8]], {"merge": 2, "starts": (1, 0, 0)}),
     ],
-    "RopeAxial": _of(np.ones(4, np.float32), np.zeros((2, 1, 3), np.int64), (2, 2)),
     "tiled_mlp": lambda: [([bc.silu, _CUBE], {"chunks": 2})],
     "rope_frequencies": lambda: [([8], {"base": 100.0}), ([8], {"scaling": {"rope_type": "linear", "factor": 2.0}})],
     "scatter_apply": lambda: [([_X, np.array([[1], [0], [3], [2]]), bc.exp], {"axis": 1})],
