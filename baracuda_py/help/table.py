@@ -303,7 +303,7 @@ mean, rstd = bc.batch_norm_gather_stats_with_counts(mean, rstd, np.array([16, 16
     "dropout_add_layer_norm": f"{_ROWS}y, h = bc.dropout_add_layer_norm(x1, x2, p=0.25, seed=7)",
     "dropout_add_rms_norm": f"{_ROWS}y, h = bc.dropout_add_rms_norm(x1, x2, p=0.25, seed=7)",
     "gated_rms_norm": f"{_ROWS}y = bc.gated_rms_norm(x1, x2)",
-    "norm_cast_transpose": f"{_X}y, yt = bc.norm_cast_transpose(x, kind='rms_norm', weight_element='float32', scale=2.0)",
+    "norm_cast_transpose": f"{_X}y, yt = bc.norm_cast_transpose(x, kind='rms_norm', scale=2.0)",
     "layer_norm_quantize": f"{_X}y, scales = bc.layer_norm_quantize(x)",
     "local_response_norm": f"{_IMAGES}y = bc.local_response_norm(x, 3)",
     "local_response_norm_backward": f"{_IMAGES}dx = bc.local_response_norm_backward(np.ones_like(x), x, 3)",
