@@ -75,7 +75,7 @@ def test_steps_are_those_of_optax_contrib(name: str, given: dict[str, Any]) -> N
         ("simplified_ademamix", {"alpha": optax.linear_schedule(0.0, 5.0, 3), "eps_root": 1e-4}),
         ("madgrad", {}), ("madgrad", {"momentum": 0.5, "weight_decay": 0.1}),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else ",".join(value) or "plain",
 )  # fmt: skip
 def test_twenty_steps_are_those_of_optax(name: str, given: dict[str, Any], wide: bool) -> None:
     theirs = optax if hasattr(optax, name) else optax.contrib
