@@ -31,8 +31,8 @@ EXPERTS: dict[str, Callable[[], Call]] = {
         [_whole(4, 3), np.array([[0, 1], [2, 0], [1, 2], [2, 1]]), _whole(4, 2), _whole(3, 4, 3), _whole(3, 3, 2)],
         {"activation": "reglu"},
     ),
-    "moe_quantized": lambda: (
-        [_made(4, 64), np.array([[0, 1], [2, 0], [1, 2], [2, 1]]), np.abs(_made(4, 2)), *_stored()],
+    "moe_quantized": lambda: (  # of so many tokens that none is read as few
+        [_made(20, 64), np.array([[0, 1], [2, 0], [1, 2], [2, 1]] * 5), np.abs(_made(20, 2)), *_stored()],
         {"kind": "mxfp4"},
     ),
     "moe_decode_quantized": lambda: (

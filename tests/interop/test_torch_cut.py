@@ -36,7 +36,7 @@ APART = {  # operands whose values are not in the result, or not in each of seve
     "sparse24_matmul_backward": [1, 2, 3], "sparse24_prune_backward": [1], "spectral_norm_step": [1],
     "syrk_backward": [1, 2],
     **{f"{name}_backward": [1, 2] for name in ("convolve", "convolve2d", "correlate", "correlate2d")},
-    "polyval_backward": [1],
+    "polyval_backward": [1], "moe_permute_pad_with_probs": [0, 1], "moe_sort_chunks_by_index_with_probs": [0, 1],
     "hyper_connection_weights": [1, 2, 3, 4, 5, 6],
     "slstm_cell": [1, 2],
     "permute_2d_sparse_data": [0, 1],
@@ -51,7 +51,10 @@ APART = {  # operands whose values are not in the result, or not in each of seve
 }  # fmt: skip
 
 WHOLE = {
+    "connected_components",
+    "distance_transform",
     "masks_to_boxes",
+    "moe_align_block_size",
     "one_hot",
     "packbits",
     "scaled_matmul",
