@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +20,7 @@ from ...core.element import FP8
 from ...schedules.rows import row_params
 from ..elementwise.unary_fields import MOST
 from ..quantize.fp8_cast import WIDE, cast_in_torch, raised, scaled, single
-from ..quantize.fp8_cast_transpose import TURNED, transposing
+from ..quantize.fp8_cast_transpose import TURNED, CastTransposed, transposing, upright_shape
 from .gated_activation import halves_in_torch
 from .gated_kinds import GatedActivationKind, gated
 
@@ -29,7 +29,7 @@ KINDS = (K.SWIGLU, K.GEGLU, K.GEGLU_TANH, K.REGLU, K.RELU2_GLU)
 
 
 @dataclass(frozen=True, kw_only=True)
-class GatedCastTransposeDescriptor(Descriptor):
+class GatedCastTransposeDescriptor(CastTransposed, Descriptor):
     """gate, up and y have shape `shape` (*lead, cols), yt (cols, product of lead); y and yt hold `to_element`."""
 
     kind: GatedActivationKind = choice(GatedActivationKind)
@@ -38,24 +38,9 @@ class GatedCastTransposeDescriptor(Descriptor):
     element: ElementKind = element_field(WIDE)
 
     def validate(self) -> None:
-        if not self.shape:
-            raise InvalidProblemError("a transpose needs at least one axis, got shape ()")
+        super().validate()
         if self.kind not in KINDS:
             raise InvalidProblemError(f"kind must be {', '.join(k.value for k in KINDS)}, got {self.kind.value}")
-
-    @property
-    def aux_element(self) -> ElementKind:
-        """The second element of the SKU."""
-        return self.to_element
-
-    @property
-    def rows(self) -> int:
-        """Of gate as a matrix of its last axis."""
-        return math.prod(self.shape[:-1])
-
-    @property
-    def cols(self) -> int:
-        return self.shape[-1]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -132,9 +117,7 @@ class GatedCastTransposePlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> GatedCastTransposeDescriptor:
-        shape = (*draw.shape(0, 2, 0, 5), draw.sizes(1, 5, 16, 48, 64, 130, 0))
-        if draw.flag():
-            shape = (draw.choice((16, 48, 80)), draw.choice((16, 64, 144)))
+        shape = upright_shape(draw)
         goal = draw.choice(FP8)
         return GatedCastTransposeDescriptor(kind=draw.kind, shape=shape, to_element=goal, element=draw.element)
 

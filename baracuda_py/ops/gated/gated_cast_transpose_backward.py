@@ -18,7 +18,7 @@ from ...core.element import FP8
 from ...schedules.rows import row_params
 from ..elementwise.unary_fields import MOST
 from ..quantize.fp8_cast import WIDE, cast_in_torch, raised, scaled, single
-from ..quantize.fp8_cast_transpose import TURNED, turning
+from ..quantize.fp8_cast_transpose import TURNED, turning, upright_shape
 from .gated_activation import halves_in_torch
 from .gated_cast_transpose import KINDS, E, GatedCastTransposeDescriptor, bound
 from .gated_kinds import gate_gradient, up_gradient
@@ -130,9 +130,7 @@ class GatedCastTransposeBackwardPlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> GatedCastTransposeBackwardDescriptor:
-        shape = (*draw.shape(0, 2, 0, 5), draw.sizes(1, 5, 16, 48, 64, 130, 0))
-        if draw.flag():
-            shape = (draw.choice((16, 48, 80)), draw.choice((16, 64, 144)))
+        shape = upright_shape(draw)
         goal = draw.choice(FP8)
         return GatedCastTransposeBackwardDescriptor(kind=draw.kind, shape=shape, to_element=goal, element=draw.element)
 

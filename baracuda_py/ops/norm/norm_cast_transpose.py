@@ -22,7 +22,7 @@ from ...schedules.geometry import grid
 from ...schedules.norms import affine_element, affine_elements
 from ...schedules.rows import row_params
 from ..quantize.fp8_cast import WIDE, cast_in_torch, raised, scaled, single
-from ..quantize.fp8_cast_transpose import TURNED, turning
+from ..quantize.fp8_cast_transpose import TURNED, CastTransposed, turning
 from .norm_quantize import NormQuantizeKind, normalized, without_offset
 
 E, K = ElementKind, NormQuantizeKind
@@ -31,7 +31,7 @@ LANES = (32, 256)
 
 
 @dataclass(frozen=True, kw_only=True)
-class NormCastTransposeDescriptor(Descriptor):
+class NormCastTransposeDescriptor(CastTransposed, Descriptor):
     """x and y have shape `shape` (*lead, cols), yt (cols, product of lead); y and yt hold `to_element`.
 
     The last axis is normalised. weight_element and weight_offset are as in `RMSNormDescriptor`; layer norm has no
@@ -47,14 +47,8 @@ class NormCastTransposeDescriptor(Descriptor):
     element: ElementKind = element_field(WIDE)
 
     def validate(self) -> None:
-        if not self.shape:
-            raise InvalidProblemError("a transpose needs at least one axis, got shape ()")
+        super().validate()
         without_offset(self)
-
-    @property
-    def aux_element(self) -> ElementKind:
-        """The second element of the SKU."""
-        return self.to_element
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -64,15 +58,6 @@ class NormCastTransposeDescriptor(Descriptor):
     @property
     def normalized_shape(self) -> tuple[int, ...]:
         return self.shape[-1:]
-
-    @property
-    def rows(self) -> int:
-        """Of x as a matrix of its last axis."""
-        return math.prod(self.shape[:-1])
-
-    @property
-    def cols(self) -> int:
-        return self.shape[-1]
 
 
 @dataclass(slots=True, kw_only=True)

@@ -30,15 +30,14 @@ TURNED: dict[str, Any] = {"yt_column": "i64", "yt_row": "i64", "code": "i32", **
 """The same, and those of the codes."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fp8CastTransposeDescriptor(Descriptor):
-    """x and y have shape `shape` (*lead, cols), yt (cols, product of lead); y and yt hold `to_element`."""
+class CastTransposed:
+    """What descriptors of a matrix as fp8 and of its transpose share: `shape` is (*lead, cols), codes `to_element`."""
 
-    shape: tuple[int, ...] = extents()
-    to_element: ElementKind = element_field(FP8, E.FP8E4M3)
-    element: ElementKind = element_field(WIDE)
+    shape: tuple[int, ...]
+    to_element: ElementKind
 
     def validate(self) -> None:
+        """There is a last axis."""
         if not self.shape:
             raise InvalidProblemError("a transpose needs at least one axis, got shape ()")
 
@@ -49,12 +48,29 @@ class Fp8CastTransposeDescriptor(Descriptor):
 
     @property
     def rows(self) -> int:
-        """Of x as a matrix of its last axis."""
+        """Of what is cast as a matrix of its last axis."""
         return math.prod(self.shape[:-1])
 
     @property
     def cols(self) -> int:
         return self.shape[-1]
+
+
+def upright_shape(draw: Any) -> tuple[int, ...]:
+    """For tests: any shape, and often one of whole tiles."""
+    shape = (*draw.shape(0, 2, 0, 5), draw.sizes(1, 5, 16, 48, 64, 130, 0))
+    if draw.flag():
+        return (draw.choice((16, 48, 80)), draw.choice((16, 64, 144)))
+    return shape
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fp8CastTransposeDescriptor(CastTransposed, Descriptor):
+    """x and y have shape `shape` (*lead, cols), yt (cols, product of lead); y and yt hold `to_element`."""
+
+    shape: tuple[int, ...] = extents()
+    to_element: ElementKind = element_field(FP8, E.FP8E4M3)
+    element: ElementKind = element_field(WIDE)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -135,9 +151,7 @@ class Fp8CastTransposePlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> Fp8CastTransposeDescriptor:
-        shape = (*draw.shape(0, 2, 0, 5), draw.sizes(1, 5, 16, 48, 64, 130, 0))
-        if draw.flag():
-            shape = (draw.choice((16, 48, 80)), draw.choice((16, 64, 144)))
+        shape = upright_shape(draw)
         return Fp8CastTransposeDescriptor(shape=shape, to_element=draw.choice(FP8), element=draw.element)
 
     @classmethod
